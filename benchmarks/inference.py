@@ -1,0 +1,174 @@
+"""How much of Warp's own kernels the analysis infers, and how fast.
+
+Imports the modules of ``warp.tests``, ``warp.examples``, ``warp.fem`` and ``warp.optim`` (those that import without
+optional packages), analyses every kernel in them, and prints how many are fully inferred, partly, and refused. With
+``--flags`` it also lets Warp generate each kernel's code (nothing is compiled) and checks that where Warp's own flags say
+that an array argument is written, the analysis says so too.
+
+    python benchmarks/inference.py [--flags] [--limit N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import importlib
+import io
+import pkgutil
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import warp as wp
+
+from warpops.effects import ArrayEffects, Effects, analyse
+
+PACKAGES = ("warp.tests", "warp.examples", "warp.fem", "warp.optim", "warp.sparse", "warp.utils")
+
+
+def module_names() -> Iterator[str]:
+    """The modules of the packages above, by name."""
+    for package_name in PACKAGES:
+        yield package_name
+        try:
+            package = importlib.import_module(package_name)
+        except Exception:
+            continue
+        for found in pkgutil.walk_packages(
+            getattr(package, "__path__", []), package_name + ".", onerror=lambda _: None
+        ):
+            if "__main__" not in found.name and ".assets" not in found.name:
+                yield found.name
+
+
+def import_all(names: Iterator[str]) -> tuple[int, int]:
+    """Import modules, quietly; returns how many could and could not be."""
+    done = failed = 0
+    for name in names:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            try:
+                importlib.import_module(name)
+                done += 1
+            except (Exception, SystemExit):  # an optional package is missing, or an example wants a device
+                failed += 1
+    return done, failed
+
+
+def kernels() -> list[Any]:
+    """Every kernel that is registered with a Warp module."""
+    found: dict[int, Any] = {}
+    for module in list(wp._src.context.user_modules.values()):
+        for kernel in [*module.kernels.values(), *module._get_live_kernels()]:
+            found.setdefault(id(kernel), kernel)
+    return list(found.values())
+
+
+def verdict(effects: Effects) -> str:
+    """Fully inferred: bare use needs no declaration. Partly: some roles or sizes are known. Refused: seen nowhere near."""
+    if effects.opaque or effects.tid_rank is None:
+        return "refused"
+    roles = [role(array) for array in effects.arrays.values()]
+    launch = {
+        use.coordinate
+        for array in effects.arrays.values()
+        for use in array.axes
+        if use.coordinate is not None and not use.offset and not use.guarded
+    }
+    outputs = [array for array in effects.arrays.values() if role(array) == "output"]
+    shaped = all(use.coordinate is not None and not use.offset for array in outputs for use in array.axes)
+    complete = bool(outputs) and shaped and len(launch) >= effects.tid_rank
+    return "full" if complete and all(r != "unsure" for r in roles) else "partial"
+
+
+def role(array: ArrayEffects) -> str:
+    if array.escapes or (array.read and array.written):
+        return "unsure"
+    return "output" if array.written else "input"
+
+
+def flag_mismatches(found: list[tuple[Any, Effects]]) -> tuple[int, list[str]]:
+    """Kernels whose code Warp can generate, and arrays that its flags say are written and the analysis doesn't."""
+    context = wp._src.context
+    checked, wrong = 0, []
+    for kernel, effects in found:
+        if kernel.is_generic:
+            continue
+        options = {**kernel.module.options, **kernel.options, "verify_autograd_array_access": True, "output_arch": None}
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                builder = _Builder(context, kernel.module, options)
+                kernel.adj.build(builder)
+            except Exception:  # kernels that are meant to fail, or want a device
+                continue
+        checked += 1
+        for argument in kernel.adj.args:
+            known = effects.arrays.get(argument.label)
+            if argument.is_write and known is not None and not (known.written or known.escapes or effects.opaque):
+                wrong.append(f"{kernel.key}: '{argument.label}' is written ({effects.file}:{effects.line})")
+    return checked, wrong
+
+
+def _Builder(context: Any, module: Any, options: dict[str, Any]) -> Any:
+    """A module builder without kernels: it generates code for one adjoint, and compiles nothing."""
+
+    class Empty:
+        unique_kernels: dict[Any, Any] = {}
+
+        @staticmethod
+        def get_unique_kernels() -> list[Any]:
+            return []
+
+    return context.ModuleBuilder(module, options, hasher=Empty())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--flags", action="store_true", help="compare with the write flags of Warp's own code generator"
+    )
+    parser.add_argument("--limit", type=int, default=0, help="stop importing after so many modules")
+    options = parser.parse_args()
+    wp.config.quiet = True
+    names = module_names()
+    if options.limit:
+        names = iter([name for _, name in zip(range(options.limit), names, strict=False)])
+    done, failed = import_all(names)
+    every = kernels()
+    print(f"{done} modules imported, {failed} skipped, {len(every)} kernels")
+    times, results, verdicts = [], [], collections.Counter[str]()
+    for kernel in every:
+        begin = time.perf_counter()
+        effects = analyse(kernel)
+        times.append((time.perf_counter() - begin) * 1e3)
+        results.append((kernel, effects))
+        verdicts[verdict(effects)] += 1
+    for name in ("full", "partial", "refused"):
+        print(f"{name:8s} {verdicts[name]:5d}  ({100 * verdicts[name] / max(len(every), 1):.0f} %)")
+    hazards = collections.Counter(kind for _, e in results for kind in {h.kind for h in e.hazards})
+    print("kernels with hazards:", ", ".join(f"{kind} {count}" for kind, count in hazards.most_common()) or "none")
+    if times:
+        ordered = sorted(times)
+        print(
+            f"time per kernel: median {statistics.median(times):.2f} ms, 95 % {ordered[int(len(ordered) * 0.95)]:.2f} ms, "
+            f"most {ordered[-1]:.1f} ms"
+        )
+    if options.flags:
+        checked, wrong = flag_mismatches(results)
+        print(f"Warp's write flags: {checked} kernels checked, {len(wrong)} arrays missed")
+        for line in wrong:
+            print("  ", line)
+        return bool(wrong)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Fixtures of the whole suite."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import warp as wp
+from support import compiled, eager
+
+wp.config.quiet = True
+# The suite compiles many small modules: unoptimised code is made three times as fast, and computes the same.
+wp.config.optimization_level = 0
+
+
+@pytest.fixture(autouse=True)
+def fresh_state():
+    """Every test starts with the same random numbers and with nothing compiled before."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture(params=[eager, compiled], ids=["eager", "compiled"])
+def mode(request):
+    """How to run an op: as it is, or under ``torch.compile(fullgraph=True)``."""
+    return request.param
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA device")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)

@@ -1,0 +1,23 @@
+"""warpops: one decorator turns an NVIDIA Warp kernel into a PyTorch operator.
+
+Differentiable by the kernel's own adjoint, safe under ``torch.compile(fullgraph=True)``, checked before every launch.
+"""
+
+from __future__ import annotations
+
+from .decorator import warp_op
+from .errors import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOpError
+from .op import WarpOp, list_ops
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "GradientError",
+    "GradientWarning",
+    "SignatureError",
+    "WarpOp",
+    "WarpOpError",
+    "list_ops",
+    "warp_op",
+]

@@ -1,0 +1,56 @@
+"""PyTorch's private side: the few questions that its public functions answer too slowly, or not at all.
+
+``tests/test_torch_private.py`` fails first when a new torch changes any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad as forward_ad
+
+functorch_level: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
+"""The innermost active torch.func transform; None outside of all."""
+
+autocast_active: Callable[[], bool] = torch._C._is_any_autocast_enabled
+
+grad_enabled: Callable[[], bool] = torch.is_grad_enabled
+
+DISPATCH_KEYS_OF_AUTOCAST = ("AutocastCPU", "AutocastCUDA")
+
+
+def exclude_autocast() -> Any:
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+        torch._C.DispatchKey.AutocastCUDA
+    )
+    return torch._C._ExcludeDispatchKeyGuard(keys)
+
+
+def has_tangent(tensor: torch.Tensor) -> bool:
+    """Whether a tensor carries a forward-mode tangent at the current level."""
+    if forward_ad._current_level < 0:
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def pin_packet(namespace: str, name: str, overload: Any) -> None:
+    """Make ``torch.ops.namespace.name(...)`` call one overload, whatever else is registered under the name."""
+    packet = getattr(getattr(torch.ops, namespace), name)
+    packet._op = overload._op
+    packet._overload_names = [overload._overloadname]
+
+
+def forget_packet(namespace: str, name: str) -> None:
+    """Drop what ``torch.ops`` remembers of a name, so that the next look finds what is registered then."""
+    space = getattr(torch.ops, namespace)
+    if name in space.__dict__:
+        delattr(space, name)
+    if name in getattr(space, "_dir", []):
+        space._dir.remove(name)
+
+
+def is_vmapped(values: tuple[Any, ...]) -> bool:
+    """Whether any value is batched by an active vmap."""
+    return any(isinstance(v, torch.Tensor) and torch._C._functorch.is_batchedtensor(v) for v in values)

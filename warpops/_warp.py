@@ -1,0 +1,197 @@
+"""Warp's private side: everything that warpops uses beyond Warp's documented API is behind these functions.
+
+``tests/test_warp_private.py`` fails first when a new Warp changes any of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import warp as wp
+import warp._src.context as _context
+import warp._src.types as _types
+
+RETAIN_GRAD = 1
+"""Bit 0 of a descriptor's flags: a store leaves the adjoint in place."""
+
+
+def is_kernel(value: object) -> bool:
+    return isinstance(value, wp.Kernel)
+
+
+def argument_types(kernel: Any) -> Iterator[tuple[str, Any]]:
+    """The kernel's arguments as (name, type), annotations resolved by Warp."""
+    for argument in kernel.adj.args:
+        yield argument.label, argument.type
+
+
+def source_location(kernel: Any) -> tuple[str, int]:
+    """The file and the first line of the kernel's definition."""
+    adjoint = kernel.adj
+    return str(getattr(adjoint, "filename", "?")), int(getattr(adjoint, "fun_lineno", 0))
+
+
+def backward_enabled(kernel: Any) -> bool:
+    """Whether the kernel is compiled with its adjoint."""
+    own = kernel.options.get("enable_backward")
+    if own is None:
+        own = kernel.module.options.get("enable_backward", True)
+    return bool(own)
+
+
+def struct_fields(warp_type: Any) -> dict[str, Any] | None:
+    """The fields of a ``wp.struct`` type by name; None for any other type."""
+    variables = getattr(warp_type, "vars", None)
+    if not isinstance(warp_type, wp._src.codegen.Struct) or variables is None:
+        return None
+    return {name: variable.type for name, variable in variables.items()}
+
+
+def is_array(warp_type: Any) -> bool:
+    return bool(_types.is_array(warp_type))
+
+
+def is_plain_array(warp_type: Any) -> bool:
+    return bool(_types.matches_array_class(warp_type, wp.array))
+
+
+def is_texture(warp_type: Any) -> bool:
+    return "texture" in getattr(warp_type, "__name__", "").lower()
+
+
+def is_function_type(warp_type: Any) -> bool:
+    return warp_type is Callable or typing.get_origin(warp_type) is Callable.__class__ or (
+        "Callable" in repr(warp_type) or isinstance(warp_type, wp.Function)
+    )
+
+
+def type_name(warp_type: Any) -> str:
+    """A type as Warp's own messages print it."""
+    if is_array(warp_type):
+        return repr(warp_type)
+    fields = struct_fields(warp_type)
+    return str(warp_type.key) if fields is not None else str(_types.type_repr(warp_type))
+
+
+def concrete_kernel(kernel: Any, types: list[Any]) -> Any:
+    """The overload of a generic kernel for concrete argument types."""
+    return kernel.add_overload(types)
+
+
+def array_annotation(dtype: Any, ndim: int) -> Any:
+    return wp.array(dtype=dtype, ndim=ndim)
+
+
+def with_element(warp_type: Any, scalar: Any, component: tuple[int, ...]) -> Any:
+    """The concrete type of a generic vector, matrix, quaternion or transform type."""
+    if getattr(warp_type, "_wp_generic_type_str_", "") == "quat_t":
+        return _types.quaternion(scalar)
+    if getattr(warp_type, "_wp_generic_type_str_", "") == "transform_t":
+        return _types.transformation(scalar)
+    if len(component) == 1:
+        return _types.vector(component[0], scalar)
+    return _types.matrix(component, scalar)
+
+
+def argument_ctype(warp_type: Any) -> Any:
+    """The ctypes type that a kernel argument has in Warp's argument struct."""
+    if is_array(warp_type):
+        return _types.array_t
+    if struct_fields(warp_type) is not None:
+        return warp_type.ctype
+    if hasattr(warp_type, "_wp_scalar_type_"):
+        return warp_type
+    return warp_type._type_
+
+
+class Compiled:
+    """One kernel, loaded on one device: calls its entry points with packed arguments.
+
+    The argument structs arrive as ``bytes`` (one immutable object per launch, so any number of threads may launch),
+    laid out as ``struct_layout`` says. The module is loaded again when Warp has marked it modified, as ``wp.launch``
+    would do.
+    """
+
+    __slots__ = ("_adjoint", "_forward", "_hashers", "block_dim", "device", "exec", "kernel", "module")
+
+    def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
+        self.kernel = kernel
+        self.module = kernel.module
+        self.device = device
+        self.block_dim = block_dim
+        self._hashers: Any = None
+
+    @property
+    def has_adjoint(self) -> bool:
+        return self._adjoint is not None
+
+    def load(self) -> None:
+        """Build and load the module where that is needed, and look the entry points up."""
+        self.exec = self.module.load(self.device, self.block_dim)
+        if not self.exec:
+            raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
+        hooks = self.exec.get_kernel_hooks(self.kernel)
+        self._forward, self._adjoint = hooks.forward, hooks.backward
+        self._hashers = self.module.hashers
+
+    def forward(self, bounds: bytes, arguments: bytes) -> None:
+        if self.module.hashers is not self._hashers:
+            self.load()
+        self._forward(bounds, arguments)
+
+    def adjoint(self, bounds: bytes, arguments: bytes, adjoints: bytes) -> None:
+        if self.module.hashers is not self._hashers:
+            self.load()
+        self._adjoint(bounds, arguments, adjoints)
+
+
+def runtime_ready() -> None:
+    """Start Warp quietly where nobody has yet."""
+    if _context.runtime is None:
+        wp.init()
+
+
+def resolved_block_dim(device: Any, block_dim: int | None) -> int:
+    return int(_context._resolve_launch_block_dim(device, block_dim))
+
+
+def launch_rank(kernel: Any) -> int:
+    """The rank of ``wp.tid()``, known once the module is loaded (1 for a kernel that doesn't call it)."""
+    return int(kernel.adj.kernel_dim)
+
+
+def cpu_fast_path(kernel: Any, block_dim: int) -> bool:
+    """Whether the entry points can be called directly on the CPU."""
+    return block_dim == 1 and getattr(kernel, "uses_warp_entry_point_abi", True) and not _capturing()
+
+
+def _capturing() -> bool:
+    return getattr(_context.runtime, "_apic_capture", None) is not None
+
+
+def unpack_argument(warp_type: Any, packed: bytes, offset: int) -> Any:
+    """One argument of ``packed`` as ``wp.launch`` takes it: a descriptor, a number, a vector or a struct."""
+    ctype = argument_ctype(warp_type)
+    value = ctype.from_buffer_copy(packed, offset)
+    if is_array(warp_type):
+        return value
+    if struct_fields(warp_type) is not None:
+        instance = warp_type()
+        ctypes.memmove(ctypes.addressof(instance._ctype), ctypes.addressof(value), ctypes.sizeof(value))
+        return instance
+    if hasattr(warp_type, "_wp_scalar_type_"):
+        return value
+    if warp_type is wp.float16:
+        return _types.half_bits_to_float(value.value)
+    if warp_type is getattr(wp, "bfloat16", None):
+        return _types.bfloat16_bits_to_float(value.value)
+    return value.value
+
+
+def struct_layout(warp_types: list[Any]) -> Any:
+    """The ctypes structure that Warp's CPU launch builds from a kernel's arguments, in their order."""
+    fields = [(f"a{i}", argument_ctype(t)) for i, t in enumerate(warp_types)]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})

@@ -1,0 +1,163 @@
+"""``warp_op``: from a kernel and a declaration to a ``WarpOp``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, overload
+
+import warp as wp
+
+from . import _warp
+from .declaration import Declaration, declare
+from .effects import Effects, analyse
+from .errors import GradientWarning, SignatureError
+from .generic import resolve
+from .instance import Instance, make_instance
+from .kernel import inspect_kernel
+from .op import WarpOp
+from .plan import OpPlan, plan_op
+
+Dim = str | int | tuple[int | str, ...] | Callable[..., Any]
+
+
+@overload
+def warp_op(kernel: wp.Kernel | Callable[..., Any], /) -> WarpOp: ...
+
+
+@overload
+def warp_op(
+    kernel: wp.Kernel | Callable[..., Any],
+    signature: str | None = None,
+    /,
+    *,
+    name: str | None = None,
+    dim: Dim | None = None,
+    shapes: Mapping[str, Dim] | None = None,
+    init: str | float | Mapping[str, str | float] | None = None,
+    mutates: str | Iterable[str] | None = None,
+    scratch: str | Iterable[str] | None = None,
+    sizes: str | Iterable[str] | None = None,
+    optional: str | Iterable[str] | None = None,
+    nondiff: str | Iterable[str] | None = None,
+    tensor_scalars: str | Iterable[str] | None = None,
+    backward: wp.Kernel | WarpOp | None = None,
+    block_dim: int | None = None,
+    tiled: bool = False,
+) -> WarpOp: ...
+
+
+@overload
+def warp_op(
+    signature: str | None = None,
+    /,
+    *,
+    name: str | None = None,
+    dim: Dim | None = None,
+    shapes: Mapping[str, Dim] | None = None,
+    init: str | float | Mapping[str, str | float] | None = None,
+    mutates: str | Iterable[str] | None = None,
+    scratch: str | Iterable[str] | None = None,
+    sizes: str | Iterable[str] | None = None,
+    optional: str | Iterable[str] | None = None,
+    nondiff: str | Iterable[str] | None = None,
+    tensor_scalars: str | Iterable[str] | None = None,
+    backward: wp.Kernel | WarpOp | None = None,
+    block_dim: int | None = None,
+    tiled: bool = False,
+) -> Callable[[wp.Kernel | Callable[..., Any]], WarpOp]: ...
+
+
+def warp_op(*args: Any, **options: Any) -> Any:
+    """Make a Warp kernel a PyTorch operator.
+
+    Use it as a decorator, ``@warp_op`` or ``@warp_op("x[n] -> y[n]", ...)``, above ``@wp.kernel`` (or above a plain
+    annotated function), or call it: ``warp_op(kernel, "x[n] -> y[n]")``. Nothing is compiled here.
+
+    Args:
+        kernel: a ``wp.Kernel``, or an annotated Python function, which is made one.
+        signature: ``"inputs -> outputs"``, each a list of ``name`` or ``name[sizes]``. Sizes are those of the Warp array:
+            a vec3 array of torch shape ``(n, 3)`` is ``x[n]``. An array on both sides is in-out: a new tensor is returned.
+        name: ``"namespace::op"``; by default the root package of the kernel's module and the function's name.
+        dim: the launch size: ``"n, k"``, an int, a tuple, or a callable of the op's arguments.
+        shapes: output shapes by name, in place of brackets.
+        init: what outputs hold before the launch: ``"auto"``, ``"zeros"``, ``"empty"``, a number, or a dict by output.
+        mutates: arrays that are changed in place.
+        scratch: arrays made for the launch and not returned, as in ``"tmp[n, 3]"``.
+        sizes: extra int arguments of the op, for use in shapes and ``dim``.
+        optional: arrays that may be None.
+        nondiff: inputs that get no gradient.
+        tensor_scalars: numbers that arrive as 0-d CPU tensors, so that a change costs no recompilation.
+        backward: a kernel or a ``WarpOp`` that computes the gradients in place of the adjoint.
+        block_dim: threads per block, as in ``wp.launch``.
+        tiled: launch as ``wp.launch_tiled`` does; ``dim`` leaves the lane axis out.
+
+    Returns:
+        A :class:`WarpOp`, or a decorator where no kernel is given.
+
+    Raises:
+        SignatureError: the declaration can't be read, says too little, or contradicts the kernel.
+
+    Example:
+        >>> import torch, warp as wp
+        >>> from warpops import warp_op
+        >>> @warp_op("x[n] -> y[n]", dim="n")
+        ... @wp.kernel
+        ... def double(x: wp.array[float], y: wp.array[float]):
+        ...     i = wp.tid()
+        ...     y[i] = 2.0 * x[i]
+        >>> double(torch.tensor([1.0, 2.0]))
+        tensor([2., 4.])
+    """
+    if args and not isinstance(args[0], str) and args[0] is not None:
+        kernel, rest = args[0], args[1:]
+        if len(rest) > 1:
+            raise TypeError(f"warp_op takes a kernel and a signature, and got {len(args)} positional arguments")
+        return build(kernel, rest[0] if rest else options.pop("signature", None), options)
+    if len(args) > 1:
+        raise TypeError(f"warp_op takes one signature, and got {len(args)} positional arguments")
+    signature = args[0] if args else options.pop("signature", None)
+    return lambda kernel: build(kernel, signature, options)
+
+
+def as_kernel(value: Any) -> Any:
+    """A kernel of a kernel, or of an annotated function."""
+    if _warp.is_kernel(value):
+        return value
+    if isinstance(value, WarpOp):
+        raise SignatureError(f"warp_op: {value.name} is an op already")
+    if callable(value) and hasattr(value, "__code__"):
+        return wp.kernel(value)
+    raise SignatureError(
+        f"warp_op takes a kernel (@wp.kernel) or an annotated Python function, and got {type(value).__name__}"
+    )
+
+
+def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
+    """The way through the house: inspect, analyse, declare, plan, generate, register."""
+    kernel = as_kernel(value)
+    try:
+        declaration = declare(kernel.key, signature, **options)
+    except TypeError as error:
+        raise TypeError(str(error).replace("declare()", "warp_op()")) from None
+    effects = analyse(kernel)
+    found = inspect_kernel(kernel)
+    plan = plan_op(found, declaration, effects)
+    for hazard in plan.hazards:
+        warnings.warn(
+            f"{plan.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.message}", GradientWarning, stacklevel=3
+        )
+        break
+
+    def make(name: str, values: dict[str, Any]) -> Instance:
+        return make_instance(name, concrete_plan(name, plan, declaration, effects, values))
+
+    only = None if found.generic else (lambda name: make_instance(name, plan))
+    return WarpOp(plan, make, only)
+
+
+def concrete_plan(
+    name: str, plan: OpPlan, declaration: Declaration, effects: Effects, values: dict[str, Any]
+) -> OpPlan:
+    """The plan of a generic kernel for the types of one call."""
+    return plan_op(inspect_kernel(resolve(name, plan, values)), declaration, effects)

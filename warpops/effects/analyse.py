@@ -1,0 +1,87 @@
+"""One kernel's analysis, from its source to ``Effects``."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from .conclude import conclude_array, find_guards
+from .hazards import find_hazards
+from .model import ArrayEffects, AxisUse, Effects, Site
+from .record import Frame, OutOfBudget, Record
+from .source import array_arguments, code_of, max_unroll, of_type, overwrites_are_copies
+from .state import State, meet_must, never_taken
+from .statements import execute
+
+_results: weakref.WeakKeyDictionary[Any, Effects] = weakref.WeakKeyDictionary()
+
+
+def analyse(kernel: Any) -> Effects:
+    """What a kernel's body does to its arrays, and where ``wp.tid()`` goes.
+
+    Args:
+        kernel: a ``wp.Kernel``; a generic one is analysed as far as its annotations go, an overload with its types.
+
+    Returns:
+        The effects. Whatever isn't certain has the safe value; nothing is raised for a kernel that can't be followed.
+    """
+    found = _results.get(kernel.adj)
+    if found is None:
+        found = _results[kernel.adj] = _analyse(kernel)
+    return found
+
+
+def _analyse(kernel: Any) -> Effects:
+    code = code_of(kernel.adj)
+    arrays = array_arguments(kernel)
+    record = Record(kernel, arrays, max_unroll(kernel), overwrites_are_copies(kernel), execute)
+    env = {argument.label: of_type(argument.label, argument.type) for argument in kernel.adj.args}
+    frame = Frame(code, record.fresh(), env, kernel=True)
+    try:
+        execute(record, frame, code.body)
+    except (OutOfBudget, RecursionError):
+        return _unseen(kernel, arrays)
+    end = _end(record, frame)
+    rank = None if record.lost_rank else max(record.ranks, default=0)
+    guards = find_guards(record)
+    return Effects(
+        file=code.file,
+        line=code.first_line,
+        tid_rank=rank,
+        arrays={name: conclude_array(record, name, t, rank, end, guards) for name, t in arrays.items()},
+        guards=guards,
+        hazards=find_hazards(record, rank),
+        opaque=tuple(record.opaque),
+        tiled=record.tiled,
+    )
+
+
+def _end(record: Record, frame: Frame) -> State:
+    """The state at the kernel's end, over all ways out of it."""
+    ends = [state for state, _ in frame.returns]
+    if record.state.alive:
+        ends.append(record.state)
+    result = record.state.copy()
+    result.must = meet_must([(state.must, never_taken(state, 0)) for state in ends])
+    for state in ends:
+        for array, count in state.stores.items():
+            result.stores[array] = max(count, result.stores.get(array, 0))
+    return result
+
+
+def _unseen(kernel: Any, arrays: dict[str, Any]) -> Effects:
+    """The effects of a kernel too large to be followed: anything may happen to each array."""
+    code = code_of(kernel.adj)
+    site = Site(code.file, code.first_line, code.lines[0].strip() if code.lines else "")
+    effects = {}
+    for name, warp_type in arrays.items():
+        ndim = int(getattr(warp_type, "ndim", 0) or 0)
+        effects[name] = ArrayEffects(
+            name,
+            ndim,
+            escapes=(site,),
+            axes=(AxisUse(uncovered=("the kernel is too large to be followed",)),) * ndim,
+            filled_why="the kernel is too large to be followed",
+            null_adjoint_safe=False,
+        )
+    return Effects(code.file, code.first_line, None, effects, opaque=(site,))

@@ -1,0 +1,327 @@
+"""Warp's builtins, by what they do to arrays, indices and gradients."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from . import access, arithmetic, expressions
+from .record import Frame, Record
+from .values import (
+    NO_TOKENS,
+    NOTHING,
+    UNKNOWN,
+    Abstract,
+    Affine,
+    Array,
+    Coord,
+    Counter,
+    Form,
+    Shapes,
+    Tuple,
+    Unknown,
+    Value,
+    is_active,
+    tokens_of,
+)
+
+if TYPE_CHECKING:
+    from .calls import Arguments
+
+_LOCAL_ARRAYS = frozenset({"zeros", "ones", "empty", "full"})
+
+_CHANGES_ARGUMENTS = (
+    "mesh_query_",
+    "bvh_query_",
+    "hash_grid_query_",
+    "mesh_eval_",
+    "svd",
+    "qr3",
+    "eig3",
+    "quat_to_axis_angle",
+    "volume_sample_grad",
+    "rand",
+    "poisson",
+    "sample_",
+    "tile_query_",
+    "transform_set_",
+    "tile_stack",
+)
+"""Builtins that may change variables given to them."""
+
+_READS = {
+    "lower_bound": ("arr", 0),
+    "sample_cdf": ("cdf", 1),
+    "volume_sample_index": ("voxel_data", 3),
+    "volume_sample_grad_index": ("voxel_data", 3),
+}
+"""Builtins that read all of an array, by the argument's name and position."""
+
+
+def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    """The effects and the result of a call to a builtin."""
+    record.tiled = record.tiled or name.startswith("tile")
+    handler = _HANDLERS.get(name)
+    if handler is not None:
+        return handler(record, frame, name, arguments, node, used)
+    if name in arithmetic.CASTS:
+        return _cast(record, frame, name, arguments, node)
+    if name.startswith("atomic_"):
+        return _atomic(record, frame, name, arguments, node, used)
+    if name in _LOCAL_ARRAYS:
+        return _local_array(arguments)
+    if name in _READS:
+        return _reads_all(record, frame, name, arguments, node)
+    return _plain(record, frame, name, arguments, node)
+
+
+def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, node: ast.Call) -> Abstract:
+    """A type called: a cast, a vector, a matrix; an array made of a pointer."""
+    name = getattr(made, "__name__", "")
+    if name in ("array", "indexedarray", "fixedarray"):
+        if name == "array":
+            record.opaque.setdefault(frame.code.site(node))
+        return Array(frozenset(), 0, None, local=True)
+    if name in arithmetic.CASTS:
+        return _cast(record, frame, name, arguments, node)
+    values = _numbers(record, frame, arguments, node)
+    form = arithmetic.computed(values, frame.code.text(node)) if values else None
+    result = arithmetic.mixed(values, form)
+    return result if result.active else replace(result, parts=frozenset())
+
+
+def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call) -> Abstract:
+    """A number cast to another type: a wide integer is the same index."""
+    values = _numbers(record, frame, arguments, node)
+    value = values[0] if values else Value(Affine(None, 0))
+    if name in arithmetic.INTEGER_CASTS:
+        form = value.form if value.form is not None else Unknown("a number cast to an int", value.coords)
+        return replace(value, active=False, form=form, const=NOTHING)
+    form = arithmetic.computed((value,), frame.code.text(node))
+    return arithmetic.mixed((value,), form, active=value.active and name not in arithmetic.NARROW_CASTS)
+
+
+def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) -> list[Value]:
+    found: list[Value] = []
+    for value in arguments.values:
+        if isinstance(value, Tuple):
+            found.extend(expressions.as_number(record, frame, item, node) for item in value.items)
+        else:
+            found.append(expressions.as_number(record, frame, value, node))
+    return found
+
+
+def _argument(arguments: Arguments, name: str, position: int) -> Abstract | None:
+    if name in arguments.keywords:
+        return arguments.keywords[name]
+    return arguments.positional[position] if position < len(arguments.positional) else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Threads and sizes
+
+
+def _tid(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    """``wp.tid()`` where it isn't unpacked; assignments to a tuple are the statement's."""
+    return tid(record, frame, 1)
+
+
+def tid(record: Record, frame: Frame, rank: int) -> Abstract:
+    if frame.kernel:
+        record.ranks.add(rank)
+    else:
+        record.lost_rank = True
+    coordinates = [Value(Affine(Coord(axis)), coords=True) for axis in range(rank)]
+    return coordinates[0] if rank == 1 else Tuple(tuple(coordinates))
+
+
+def _len(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    value = arguments.values[0] if arguments.values else UNKNOWN
+    if isinstance(value, Array):
+        return expressions._length(Shapes(value), 0)
+    return Value(Unknown("a length"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Choices, bounds and operators as functions
+
+
+def _where(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    if len(arguments.values) != 3:
+        return _plain(record, frame, name, arguments, node)
+    order = {"cond": 0, "value_if_true": 1, "value_if_false": 2, "arr": 0}
+    if name == "select":
+        order = {"cond": 0, "value_if_true": 2, "value_if_false": 1, "arr": 0}
+    slots: list[Abstract] = list(arguments.positional) + [UNKNOWN] * (3 - len(arguments.positional))
+    for keyword, value in arguments.keywords.items():
+        slots[order.get(keyword, 0)] = value
+    test = expressions.as_number(record, frame, slots[0], node)
+    one, other = (slots[2], slots[1]) if name == "select" else (slots[1], slots[2])
+    return expressions.chosen(record, frame, test, one, other, node)
+
+
+def _bounds(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    values = _numbers(record, frame, arguments, node)
+    arithmetic.need_for(record, name, values, frame.code.site(node))
+    return arithmetic.clamped(name, values, frame.code.text(node))
+
+
+def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    values = _numbers(record, frame, arguments, node)
+    if len(values) != 2:
+        return _plain(record, frame, name, arguments, node)
+    return arithmetic.combine(record, name, values[0], values[1], frame.code.text(node), frame.code.site(node))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays
+
+
+def _forms(record: Record, frame: Frame, indices: list[Abstract], node: ast.AST) -> tuple[tuple[Form, ...], Any]:
+    values = [expressions.as_number(record, frame, index, node) for index in indices]
+    tokens = frozenset().union(*(v.tokens for v in values)) if values else NO_TOKENS
+    return tuple(access.index_form(record, v) for v in values), tokens
+
+
+def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "arr", 0)
+    site = frame.code.site(node)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    values = [v for v in arguments.values if v is not array]
+    count = 2 if name == "atomic_cas" else 1
+    forms, tokens = _forms(record, frame, list(values[: len(values) - count]), node)
+    operands = [expressions.as_number(record, frame, v, node) for v in values[len(values) - count :]]
+    value = arithmetic.mixed(operands, None)
+    if name not in access.PURE_ATOMICS and value.active:
+        record.need(value.tokens, site)
+    access.update(record, array, forms, name, value, site, tokens, used=used)
+    root = next((ref.root for ref in array.refs), "a local array")
+    taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
+    active = access.holds_floats(array.dtype)
+    return Value(Unknown(f"values of '{root}'"), active=active, data=True, tokens=taint | tokens)
+
+
+def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "arr", 0)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    rest = [v for v in arguments.values if v is not array]
+    forms, tokens = _forms(record, frame, rest[:-1], node)
+    value = expressions.as_number(record, frame, rest[-1], node)
+    access.store(record, array, forms, value, frame.code.site(node), tokens)
+    return Value()
+
+
+def _view(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "arr", 0)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    forms, tokens = _forms(record, frame, [v for v in arguments.values if v is not array], node)
+    if name == "view":
+        return access.narrow(array, forms)
+    return access.read(record, frame, array, forms, frame.code.site(node), tokens)
+
+
+def _local_array(arguments: Arguments) -> Abstract:
+    dtype = getattr(_argument(arguments, "dtype", 1), "value", None)
+    shape = _argument(arguments, "shape", 0)
+    ndim = len(shape.items) if isinstance(shape, Tuple) else 1
+    return Array(frozenset(), ndim, dtype, local=True)
+
+
+def _reads_all(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call) -> Abstract:
+    array = _argument(arguments, *_READS[name])
+    if isinstance(array, Array):
+        access.read(record, frame, array, (), frame.code.site(node), view=True)
+    return _plain(record, frame, name, arguments, node, skip=array)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tiles
+
+
+def _tile_load(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "a", 0)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    _plain(record, frame, name, arguments, node, skip=array)
+    value = access.read(record, frame, array, (), frame.code.site(node), _tokens(arguments), view=True)
+    return replace(value, form=Unknown("a tile"))
+
+
+def _tile_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "a", 0)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    active = any(is_active(v) for v in arguments.values)
+    value = Value(active=active, data=True, tokens=_tokens(arguments))
+    site = frame.code.site(node)
+    if name.startswith("tile_atomic"):
+        access.update(record, array, (), name, value, site, used=used, view=True)
+        taint = frozenset({Counter(next(iter(array.refs)).root, site.line)}) if used and array.refs else NO_TOKENS
+        return Value(Unknown("a tile"), active=active, data=True, tokens=taint)
+    access.store(record, array, (), value, site, view=True)
+    return Value()
+
+
+def _tokens(arguments: Arguments) -> Any:
+    return frozenset().union(*(tokens_of(v) for v in arguments.values))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Everything else
+
+
+def _plain(
+    record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, skip: Abstract | None = None
+) -> Abstract:
+    """A builtin that computes numbers of numbers. An array in it is one that this analysis doesn't know about."""
+    site = frame.code.site(node)
+    for value in arguments.values:
+        if isinstance(value, Array) and value is not skip:
+            access.escape(record, value, site)
+    values = _numbers(record, frame, arguments, node)
+    arithmetic.need_for(record, name, values, site)
+    if name.startswith(_CHANGES_ARGUMENTS):
+        for argument, given in zip(arguments.all_nodes, arguments.values, strict=True):
+            if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
+                frame.env[argument.id] = replace(
+                    given, form=Unknown(f"a value set by {name}"), active=True, data=True, coords=False, const=NOTHING
+                )
+    form = arithmetic.computed(values, frame.code.text(node))
+    active = any(v.active for v in values) and name not in arithmetic.WITHOUT_GRADIENT
+    result = arithmetic.mixed(values, form, active=active)
+    if name not in arithmetic.LINEAR and name not in arithmetic.BILINEAR:
+        result = replace(result, data=result.data or not values)
+    return result if active or name not in ("vector", "matrix", "quaternion") else replace(result, parts=frozenset())
+
+
+_Handler = Callable[[Record, Frame, str, "Arguments", ast.Call, bool], Abstract]
+
+_HANDLERS: dict[str, _Handler] = {
+    "tid": _tid,
+    "len": _len,
+    "where": _where,
+    "select": _where,
+    "min": _bounds,
+    "max": _bounds,
+    "clamp": _bounds,
+    "add": _operator,
+    "sub": _operator,
+    "mul": _operator,
+    "mod": _operator,
+    "div": _operator,
+    "floordiv": _operator,
+    "array_store": _array_store,
+    "view": _view,
+    "address": _view,
+    "tile_load": _tile_load,
+    "tile_load_indexed": _tile_load,
+    "tile_store": _tile_store,
+    "tile_store_indexed": _tile_store,
+    "tile_atomic_add": _tile_store,
+    "tile_atomic_add_indexed": _tile_store,
+}

@@ -1,0 +1,93 @@
+"""Where Warp's adjoint may be wrong, from the events of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .model import Hazard, Site
+from .record import Access, Record
+from .source import holds_floats
+from .values import Carried, Component, Counter, LocalArrayRead, ReadOf, bare_coordinate
+
+
+def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
+    """All hazards, in source order, each place and kind once."""
+    found: dict[tuple[str, Site], Hazard] = {}
+
+    def add(kind: str, site: Site, message: str, arrays: tuple[str, ...] = ()) -> None:
+        found.setdefault((kind, site), Hazard(kind, site, message, arrays))
+
+    for (kind, site), message in record.hazards.items():
+        add(kind, site, message)
+    for token, site in record.events.items():
+        if isinstance(token, Carried):
+            _carried(record, token, site, add)
+        elif isinstance(token, Counter):
+            message = (
+                f"a value returned by an atomic update of '{token.array}' is used; Warp's reverse pass doesn't have it"
+            )
+            add("counter", site, message)
+        elif isinstance(token, Component) and token in record.components:
+            later = record.components[token]
+            add("component", later, f"'{token.name}' is changed here after the adjoint needed it whole at {site}")
+        elif isinstance(token, LocalArrayRead):
+            add(
+                "overwritten",
+                site,
+                "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
+            )
+    for name, warp_type in record.arrays.items():
+        if holds_floats(warp_type.dtype):
+            for kind, site, message in _array_hazards(record, name, rank):
+                add(kind, site, message, (name,))
+    return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
+
+
+def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
+    assert callable(add)
+    where = record.loop_sites.get(token.loop)
+    kind = "while" if token.loop in record.while_loops else "loop-product"
+    loop = f"the run-time loop at {where}" if where is not None else "a run-time loop"
+    add(
+        kind,
+        site,
+        f"the adjoint needs the value of '{token.name}', which {loop} assigns, and Warp doesn't replay the loop",
+    )
+
+
+def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tuple[str, Site, str]]:
+    accesses = [access for access in record.accesses if access.array == name]
+    stores = [access for access in accesses if access.kind == "store"]
+    writes = [access for access in accesses if access.kind != "read"]
+    reads = [access for access in accesses if access.kind == "read"]
+    if writes and reads and not private(accesses, rank):
+        site = next((read.site for read in reads), writes[0].site)
+        yield "shared", site, f"'{name}' is read here, and written at {writes[0].site}, maybe by another thread"
+    before = record.events.get(ReadOf(name, False))
+    after = record.events.get(ReadOf(name, True))
+    if after is not None and stores:
+        if before is not None and any(access.first for access in reads):
+            yield "overwritten", after, f"'{name}' is needed both as it was (at {before}) and as the kernel left it"
+        elif name in record.restored:
+            yield (
+                "overwritten",
+                record.restored[name],
+                f"'{name}' is stored to again after its value was used at {after}",
+            )
+
+
+def private(accesses: Iterable[Access], rank: int | None) -> bool:
+    """Whether every thread touches elements of its own only: the same axes hold all coordinates, bare, everywhere."""
+    if rank is None:
+        return False
+    places: set[tuple[int | None, ...]] = set()
+    for access in accesses:
+        found: list[int | None] = [None] * rank
+        for axis, form in enumerate(access.pattern):
+            coordinate = bare_coordinate(form)
+            if coordinate is not None and coordinate < rank and found[coordinate] is None:
+                found[coordinate] = axis
+        if None in found:
+            return False
+        places.add(tuple(found))
+    return len(places) <= 1

@@ -1,0 +1,394 @@
+"""Loops: unrolled by Warp or not, their variables, and what their adjoints can't have right.
+
+Measured (``tests/test_effects_gradients.py`` keeps it): Warp's reverse pass doesn't replay a loop that it didn't
+unroll. A variable assigned in one has its value from before the loop when the adjoint runs, so that sums are right,
+and whatever needs the variable's value (a product, a condition, an index, in the loop or behind it) is wrong. After a
+``break`` or ``return``, and in ``while`` loops, the adjoint runs through other iterations than the kernel did.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import replace
+
+from . import arithmetic
+from .expressions import evaluate, meet_envs, number
+from .record import Frame, LoopContext, Record
+from .state import Pattern, State, Written, leave_loop, meet_must, merge, never_taken
+from .values import (
+    NOTHING,
+    Abstract,
+    Affine,
+    Arg,
+    Array,
+    Carried,
+    Coord,
+    Covered,
+    Form,
+    Loop,
+    Shape,
+    Unknown,
+    Value,
+    join,
+    literal,
+    with_tokens,
+)
+
+MAX_PASSES = 4
+MAX_UNROLLED = 64
+
+
+def run_for(record: Record, frame: Frame, node: ast.For) -> None:
+    name = node.target.id if isinstance(node.target, ast.Name) else ""
+    arguments = _range_arguments(record, frame, node.iter)
+    if arguments is None:
+        evaluate(record, frame, node.iter)
+        index: Abstract = Value(Unknown("values of an iterator"), data=True)
+        _run(record, frame, node, {name: index}, record.fresh(), unrolled=False, at_least_once=False, variable=False)
+        return
+    literals = [value.const if type(value.const) is int else None for value in arguments]
+    known = range(*literals) if all(n is not None for n in literals) and 0 not in literals[2:] else None  # type: ignore[arg-type]
+    leaves = _leaves(node.body, ast.Break)
+    if known is not None and len(known) <= MAX_UNROLLED and not leaves and _has_static(frame, node):
+        _unrolled(record, frame, node, name, known)
+        return
+    unrolled = known is not None and len(known) <= record.unroll and not leaves
+    loop = _loop_variable(record.fresh(), [value.form for value in arguments])
+    index = Value(
+        Affine(loop),
+        coords=any(v.coords for v in arguments),
+        data=any(v.data for v in arguments),
+        tokens=frozenset().union(*(v.tokens for v in arguments)),
+    )
+    _run(
+        record,
+        frame,
+        node,
+        {name: index},
+        loop.id,
+        unrolled=unrolled,
+        at_least_once=known is not None and len(known) > 0,
+        variable=True,
+    )
+
+
+def _range_arguments(record: Record, frame: Frame, node: ast.expr) -> list[Value] | None:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"):
+        return None
+    if "range" in frame.env or not 1 <= len(node.args) <= 3:
+        return None
+    return [number(record, frame, argument) for argument in node.args]
+
+
+def _loop_variable(loop: int, forms: list[object]) -> Loop:
+    """The variable of ``range(*forms)``."""
+    start = forms[0] if len(forms) > 1 else Affine(None, 0)
+    stop = forms[1] if len(forms) > 1 else forms[0]
+    step = forms[2] if len(forms) > 2 else Affine(None, 1)
+    stride = literal(step) if isinstance(step, Affine) else None
+    first = literal(start) if isinstance(start, Affine) else None
+    if stride is None or stride == 0:
+        return Loop(loop)
+    if stride < 0:
+        last = literal(stop) if isinstance(stop, Affine) else None
+        upper = Affine(start.base, start.offset + 1) if isinstance(start, Affine) else None
+        full = stride == -1 and last == -1
+        return Loop(loop, upper, first, full, last is not None and last >= -1)
+    upper = stop if isinstance(stop, Affine) else None
+    nonneg = (first is not None and first >= 0) or (
+        isinstance(start, Affine)
+        and start.offset >= 0
+        and (isinstance(start.base, (Coord, Shape)) or (isinstance(start.base, Loop) and start.base.nonneg))
+    )
+    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg)
+
+
+def _has_static(frame: Frame, node: ast.For) -> bool:
+    """Whether ``wp.static`` expressions wait for the loop's variable: Warp then unrolls the loop."""
+    if "static" not in "".join(frame.code.lines):
+        return False
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call):
+            function = inner.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name == "static":
+                return True
+    return False
+
+
+def _leaves(body: Iterable[ast.stmt], kind: type[ast.stmt]) -> bool:
+    """Whether a statement of this kind leaves this loop, nested loops excluded."""
+    return any(
+        isinstance(s, kind) or (isinstance(s, ast.If) and (_leaves(s.body, kind) or _leaves(s.orelse, kind)))
+        for s in body
+    )
+
+
+def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: range) -> None:
+    for value in values:
+        if not record.state.alive:
+            return
+        frame.env[name] = Value(Affine(None, value), const=value)
+        context = LoopContext(record.fresh())
+        frame.loops.append(context)
+        record.execute(record, frame, node.body)
+        frame.loops.pop()
+        _join_paths(record, frame, context.continues, node)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Loops that are interpreted once for all iterations
+
+
+def run_while(record: Record, frame: Frame, node: ast.While) -> None:
+    loop = record.fresh()
+    record.loop_sites[loop] = frame.code.site(node)
+    if not _is_query(node.test):
+        record.while_loops.add(loop)
+    _run(record, frame, node, {}, loop, unrolled=False, at_least_once=False, variable=False)
+
+
+def _is_query(test: ast.expr) -> bool:
+    """``while wp.mesh_query_aabb_next(query, face)``: the query begins again in the reverse pass, as a ``for`` does."""
+    if not isinstance(test, ast.Call):
+        return False
+    name = test.func.attr if isinstance(test.func, ast.Attribute) else getattr(test.func, "id", "")
+    return "query" in name and name.endswith("_next")
+
+
+def assigned(body: Iterable[ast.AST]) -> set[str]:
+    """The names that statements assign, or store a part of."""
+    found: set[str] = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+                base: ast.expr = node
+                while isinstance(base, (ast.Subscript, ast.Attribute)):
+                    base = base.value
+                if isinstance(base, ast.Name):
+                    found.add(base.id)
+    return found
+
+
+def _rebound(body: Iterable[ast.AST]) -> set[str]:
+    return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _run(
+    record: Record,
+    frame: Frame,
+    node: ast.For | ast.While,
+    index: dict[str, Abstract],
+    loop: int,
+    *,
+    unrolled: bool,
+    at_least_once: bool,
+    variable: bool,
+) -> None:
+    """Interpret a loop's body until nothing changes, then once more for the record."""
+    record.loop_sites.setdefault(loop, frame.code.site(node))
+    names = {n for n in assigned(node.body) - set(index) if not isinstance(frame.env.get(n), Array)}
+    names |= _rebound(node.body) - set(index)
+    if isinstance(node, ast.While) and isinstance(node.test, ast.Call) and not record.while_loops & {loop}:
+        names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
+    carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
+    before, outer = record.state, dict(frame.env)
+    head = {n: with_tokens(_varying(v), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()}
+    earlier: frozenset[Written] = frozenset()
+    read_back: frozenset[str] = frozenset()
+    returns = len(frame.returns)
+    record.silent += 1
+    for attempt in range(MAX_PASSES):
+        record.state = before.copy()
+        record.state.written |= earlier
+        record.state.read_back |= read_back
+        frame.env = dict(head)
+        end, _ = _pass(record, frame, node, index, loop, variable)
+        del frame.returns[returns:]
+        written = earlier | leave_loop(end.written - before.written, loop, again=True)
+        grown = {
+            n: with_tokens(join(v, _varying(frame.env.get(n, v))), carried.get(n, frozenset())) if n in names else v
+            for n, v in head.items()
+        }
+        if grown == head and written == earlier and end.read_back <= read_back | before.read_back:
+            break
+        head, earlier, read_back = grown, written, read_back | end.read_back
+        if attempt == MAX_PASSES - 2:
+            head = {n: _given_up(v) if n in names else v for n, v in head.items()}
+    record.silent -= 1
+    activity = record.activity
+    record.state = before.copy()
+    record.state.written |= earlier
+    record.state.read_back |= read_back
+    frame.env = dict(head)
+    end, broke = _pass(record, frame, node, index, loop, variable)
+    if record.activity > activity and not unrolled:
+        _judge(record, frame, node, loop)
+    if not unrolled:
+        carried |= {n: frozenset({Carried(loop, n, frame.id)}) for n in index if n}
+    exits = [state for state, _ in frame.returns[returns:]]
+    state = _behind(before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke)
+    _variables_behind(record, frame, outer, carried)
+    record.state = state
+
+
+def _varying(value: Abstract) -> Abstract:
+    """A variable at the head of a loop that assigns it: no constant, and no index known beforehand."""
+    if isinstance(value, Value):
+        form = value.form
+        if form is not None and not isinstance(form, Unknown):
+            form = Unknown("a variable of a loop", derived=True)
+        return replace(value, const=NOTHING, form=form)
+    return value
+
+
+def _given_up(value: Abstract) -> Abstract:
+    if isinstance(value, Value):
+        return replace(value, active=True, data=True, form=Unknown("a variable of a loop"))
+    return value
+
+
+def _pass(
+    record: Record, frame: Frame, node: ast.For | ast.While, index: dict[str, Abstract], loop: int, variable: bool
+) -> tuple[State, bool]:
+    """One pass over the body: the state at its end, and whether a ``break`` may end the loop before."""
+    frame.env.update({name: value for name, value in index.items() if name})
+    context = LoopContext(loop)
+    frame.loops.append(context)
+    record.loops.append(loop if variable else -loop)
+    if isinstance(node, ast.While):
+        test = number(record, frame, node.test)
+        site = frame.code.site(node)
+        record.state.conditions = (
+            *record.state.conditions,
+            arithmetic.condition_of(replace(test, data=True), site, True),
+        )
+        record.state.facts |= test.truth.when_true
+    record.execute(record, frame, node.body)
+    record.loops.pop()
+    frame.loops.pop()
+    _join_paths(record, frame, context.continues, node)
+    end = record.state
+    for state, env in context.breaks:
+        end.written |= state.written
+        end.read_back |= state.read_back
+        for array, count in state.stores.items():
+            end.stores[array] = max(count, end.stores.get(array, 0))
+        frame.env = {name: join(frame.env.get(name), env.get(name)) for name in {**frame.env, **env}}
+        end.must = meet_must([(end.must, None), (state.must, None)]) if end.alive else dict(state.must)
+        end.alive = True
+    return end, bool(context.breaks)
+
+
+def _join_paths(record: Record, frame: Frame, paths: list[tuple[State, dict[str, Abstract]]], node: ast.AST) -> None:
+    """Meet paths that come together again: the current one, and those that took ``continue``."""
+    for state, env in paths:
+        current = record.state
+        if not current.alive:
+            merged = state.copy()
+            merged.written |= current.written
+            merged.read_back |= current.read_back
+            for array, count in current.stores.items():
+                merged.stores[array] = max(count, merged.stores.get(array, 0))
+            record.state, frame.env = merged, dict(env)
+            continue
+        record.state = merge(
+            replace(current, conditions=()), [replace(current, conditions=()), replace(state, conditions=())]
+        )
+        record.state.conditions = current.conditions
+        record.state.must = meet_must([(current.must, None), (state.must, never_taken(state, 0))])
+        frame.env = meet_envs(record, frame, Value(), (frame.env, current), (env, state), node)
+
+
+def _behind(before: State, end: State, exits: list[State], loop: int, *, at_least_once: bool, covers: bool) -> State:
+    """The state behind a loop: what some iteration may have done, and what all of them surely did."""
+    state = before.copy()
+    state.written = before.written | leave_loop(end.written, loop, again=False)
+    state.read_back |= end.read_back
+    for array, count in end.stores.items():
+        state.stores[array] = max(count, state.stores.get(array, 0))
+    if end.alive:
+        for (array, pattern), sizes in end.must.items():
+            filled = _filled(pattern, loop) if covers else None
+            if filled is not None:
+                state.must[(array, filled)] = sizes
+            elif at_least_once and not _indexed_by(pattern, loop):
+                state.must[(array, pattern)] = sizes
+    depth = len(before.conditions)
+    left = [c for state in exits for c in state.conditions[depth:]]
+    state.conditions = (*before.conditions, *(replace(c, partial=True, never=None, always=None) for c in left))
+    return state
+
+
+def _variables_behind(
+    record: Record, frame: Frame, outer: dict[str, Abstract], carried: dict[str, frozenset[Carried]]
+) -> None:
+    env = dict(outer)
+    for name, value in frame.env.items():
+        if name not in outer:
+            env[name] = _varying(value)
+        elif value is not outer[name]:
+            env[name] = _varying(join(outer[name], value))
+    for name, tokens in carried.items():
+        if name in env:
+            env[name] = with_tokens(env[name], tokens)
+    frame.env = env
+
+
+def _indexed_by(pattern: Pattern, loop: int) -> bool:
+    return any(isinstance(f, Affine) and isinstance(f.base, Loop) and f.base.id == loop for f in pattern)
+
+
+def _filled(pattern: Pattern, loop: int) -> Pattern | None:
+    """The pattern, with an axis that the loop covers from end to end taken as whole."""
+    axes = [
+        axis
+        for axis, f in enumerate(pattern)
+        if isinstance(f, Affine) and isinstance(f.base, Loop) and f.base.id == loop
+    ]
+    if len(axes) != 1:
+        return None
+    form = pattern[axes[0]]
+    assert isinstance(form, Affine) and isinstance(form.base, Loop)
+    if form.offset or not form.base.full or form.base.upper is None:
+        return None
+    if form.base.upper.offset or not isinstance(form.base.upper.base, (Shape, Arg)):
+        return None
+    covered: list[Form] = list(pattern)
+    covered[axes[0]] = Covered(form.base.upper.base)
+    return tuple(covered)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Leaving loops
+
+
+def run_break(record: Record, frame: Frame, node: ast.Break) -> None:
+    if frame.loops:
+        frame.loops[-1].breaks.append((record.state, dict(frame.env)))
+    _end_path(record)
+
+
+def run_continue(record: Record, frame: Frame, node: ast.Continue) -> None:
+    if frame.loops:
+        frame.loops[-1].continues.append((record.state, dict(frame.env)))
+    _end_path(record)
+
+
+def _end_path(record: Record) -> None:
+    record.state = record.state.copy()
+    record.state.alive = False
+
+
+def _judge(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> None:
+    """Warn of a loop that gradients flow through, and that the reverse pass doesn't run as the kernel did."""
+    site = frame.code.site(node)
+    if loop in record.while_loops:
+        record.warn("while", site, "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran")
+    elif _leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s)):
+        record.warn(
+            "loop-exit", site, "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
+        )

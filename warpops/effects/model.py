@@ -1,0 +1,142 @@
+"""What a kernel's body does, as plain data: the hand-over from the analysis to the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the user's source."""
+
+    file: str
+    line: int
+    code: str = ""
+    """The source text of the statement's first line, stripped."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class AxisUse:
+    """How one axis of an array is indexed over the whole kernel.
+
+    ``coordinate`` is the ``wp.tid()`` coordinate that indexes the axis bare (every bare use agrees), or None.
+    ``offset`` tells that the axis is also indexed by an unclamped offset of a coordinate (``i + 1``).
+    ``constants`` are the literal indices used. ``loops`` are axes ``(array, axis)`` whose length bounds a loop
+    variable that indexes this axis. ``uncovered`` gives the reasons why an index could not be followed;
+    empty where every index into the axis is understood.
+
+    ``guarded`` tells that every bare use happens under a condition on coordinates that isn't one of
+    ``Effects.guards`` (``if i < 10: y[i] = ...``), so that the size of the axis needn't be the launch size.
+    ``clamped`` tells that the axis is also indexed by clamped neighbours (``wp.max(i - 1, 0)``).
+    ``int_loops`` are int arguments that bound a loop variable that indexes this axis.
+    """
+
+    coordinate: int | None = None
+    offset: bool = False
+    constants: tuple[int, ...] = ()
+    loops: tuple[tuple[str, int], ...] = ()
+    uncovered: tuple[str, ...] = ()
+    guarded: bool = False
+    clamped: bool = False
+    int_loops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Premise:
+    """A size that ``filled_if`` relies on: ``left`` is equal to ``right``.
+
+    ``left`` is a launch coordinate (its launch size) or an ``(array, axis)`` pair; ``right`` is an int argument's
+    name, an ``(array, axis)`` pair or an int.
+    """
+
+    left: int | tuple[str, int]
+    right: str | tuple[str, int] | int
+
+
+@dataclass(frozen=True)
+class ArrayEffects:
+    """What the kernel does to one array argument (or struct field, by dotted name)."""
+
+    name: str
+    ndim: int
+    reads: tuple[Site, ...] = ()
+    stores: tuple[Site, ...] = ()
+    atomics: tuple[tuple[str, Site], ...] = ()
+    """Atomic updates as (builtin's name, place); tile atomics included."""
+    escapes: tuple[Site, ...] = ()
+    """Places behind which the analysis cannot see: native snippets, pointers, calls it does not know."""
+    axes: tuple[AxisUse, ...] = ()
+    reads_before_write: Site | None = None
+    """A read that surely happens before the kernel wrote that array at all."""
+    reads_back: bool = True
+    """The kernel may read this array's data (min/max atomics and used atomic results included)."""
+    stored_once: bool = False
+    """Every element is provably stored at most once, never through a view or a tile, and never read back."""
+    filled: bool = False
+    """Every element is provably written when the launch covers the axes its coordinates index."""
+    filled_why: str = ""
+    """The reason for ``filled`` being what it is."""
+    filled_if: tuple[Premise, ...] = ()
+    """Where ``filled`` is False: the array is filled all the same if each of these sizes agrees (empty: it isn't)."""
+    view_stored: bool = False
+    """Stored through a view (``row = y[i]``), a slice or a tile."""
+    null_adjoint_safe: bool = True
+    """A null adjoint is safe: no custom gradient or native adjoint writes to it unconditionally."""
+
+    @property
+    def read(self) -> bool:
+        return bool(self.reads)
+
+    @property
+    def written(self) -> bool:
+        return bool(self.stores or self.atomics)
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """A place where Warp's adjoint may be wrong.
+
+    ``kind`` is ``"counter"`` (slots from a consumed atomic counter without a replay: no gradient can be had),
+    ``"loop-product"`` (a variable of a run-time loop is needed by value: in the loop or after it), ``"loop-exit"``
+    (``break`` or ``return`` out of a run-time loop), ``"while"``, ``"component"`` (overwritten component of a local),
+    ``"shared"`` (an array written and read by different threads) or ``"overwritten"`` (a value that the adjoint needs
+    is overwritten).
+    ``arrays`` are the arrays whose gradients it concerns (empty: all).
+    """
+
+    kind: str
+    site: Site
+    message: str
+    arrays: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A bounds check on a coordinate: the body runs only where ``coordinate < bound``.
+
+    ``bound`` is the name of an int argument, an ``(array, axis)`` pair, or an int.
+    """
+
+    coordinate: int
+    bound: str | tuple[str, int] | int
+    site: Site
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What one kernel does to its arrays and where ``wp.tid()`` goes."""
+
+    file: str
+    line: int
+    tid_rank: int | None
+    """The number of coordinates unpacked from ``wp.tid()``; 0 without a call, None where calls can't be seen."""
+    arrays: dict[str, ArrayEffects] = field(default_factory=dict)
+    guards: tuple[Guard, ...] = ()
+    hazards: tuple[Hazard, ...] = ()
+    opaque: tuple[Site, ...] = ()
+    """Places behind which the analysis cannot see at all."""
+    tiled: bool = False
+    """The body uses tile builtins."""

@@ -1,0 +1,132 @@
+"""What one analysis run collects, and the frames it runs in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .model import Site
+from .source import Code
+from .state import Condition, State
+from .values import Abstract, Component, Form, Token
+
+BUDGET = 60_000
+"""Syntax nodes that one analysis may visit; beyond it the rest of the kernel counts as unseen."""
+
+
+class OutOfBudget(Exception):
+    """The kernel is too large to be followed."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One place where the kernel touches elements of an array argument."""
+
+    array: str
+    kind: str
+    """``"read"``, ``"store"`` or an atomic's name."""
+    pattern: tuple[Form, ...]
+    site: Site
+    conditions: tuple[Condition, ...] = ()
+    loops: tuple[int, ...] = ()
+    """The ``range`` loops around it, outermost first; -1 for a loop that may repeat without a variable."""
+    view: bool = False
+    component: bool = False
+    used: bool = False
+    """An atomic whose result is used."""
+    first: bool = False
+    """A read of an element that this thread can't have written before."""
+    own: bool = False
+    """A read of an element that this thread surely wrote before."""
+    bounds: tuple[tuple[int, str], ...] = ()
+    """By axis: what keeps a clamped index in bounds, where that is not the axis itself."""
+    possible: bool = False
+    """One of several arrays that the name may stand for, or one of several definitions that the call may mean."""
+
+
+@dataclass
+class LoopContext:
+    id: int
+    breaks: list[tuple[State, dict[str, Abstract]]] = field(default_factory=list)
+    continues: list[tuple[State, dict[str, Abstract]]] = field(default_factory=list)
+
+
+@dataclass
+class Frame:
+    """One function's activation."""
+
+    code: Code
+    id: int
+    env: dict[str, Abstract]
+    references: frozenset[str] = frozenset()
+    """Parameters that are ``wp.ref``."""
+    returns: list[tuple[State, Abstract]] = field(default_factory=list)
+    loops: list[LoopContext] = field(default_factory=list)
+    versions: dict[str, int] = field(default_factory=dict)
+    kernel: bool = False
+    call_site: Site | None = None
+
+
+@dataclass
+class Record:
+    """Everything an analysis run has seen."""
+
+    kernel: Any
+    arrays: dict[str, Any]
+    unroll: int
+    copies: bool
+    execute: Callable[[Record, Frame, list[ast.stmt] | tuple[ast.stmt, ...]], None]
+    state: State = field(default_factory=State)
+    accesses: dict[Access, None] = field(default_factory=dict)
+    escapes: dict[tuple[str, Site], None] = field(default_factory=dict)
+    unsafe: set[str] = field(default_factory=set)
+    """Arrays that a custom gradient may write to."""
+    opaque: dict[Site, None] = field(default_factory=dict)
+    events: dict[Token, Site] = field(default_factory=dict)
+    """Where the adjoint first needs the value behind a token."""
+    restored: dict[str, Site] = field(default_factory=dict)
+    """Where an array is stored to after it was read back."""
+    hazards: dict[tuple[str, Site], str] = field(default_factory=dict)
+    components: dict[Component, Site] = field(default_factory=dict)
+    loop_sites: dict[int, Site] = field(default_factory=dict)
+    while_loops: set[int] = field(default_factory=set)
+    ranks: set[int] = field(default_factory=set)
+    lost_rank: bool = False
+    tiled: bool = False
+    loops: list[int] = field(default_factory=list)
+    depth: int = 0
+    visited: int = 0
+    next_id: int = 0
+    activity: int = 0
+    """Counts what gradients flow through, so that a loop can tell whether any did."""
+    shielded: int = 0
+    """Inside a function whose adjoint the user wrote."""
+    silent: int = 0
+    """Inside a first pass over a loop's body."""
+    possible: int = 0
+    memo: dict[Any, Abstract] = field(default_factory=dict)
+    """The results of functions of plain numbers."""
+
+    def fresh(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    def tick(self) -> None:
+        self.visited += 1
+        if self.visited > BUDGET:
+            raise OutOfBudget
+
+    def need(self, tokens: frozenset[Token], site: Site) -> None:
+        """The adjoint needs the values behind these tokens."""
+        if not self.shielded:
+            for token in tokens:
+                self.events.setdefault(token, site)
+
+    def warn(self, kind: str, site: Site, message: str) -> None:
+        if not self.shielded:
+            self.hazards.setdefault((kind, site), message)
+
+    def flow(self, value_active: bool) -> None:
+        self.activity += value_active and not self.shielded

@@ -1,0 +1,284 @@
+"""What the analysis asks of Warp: the source of kernels and functions, types, and which object a name means.
+
+Everything here reads attributes that Warp sets when a kernel or function is declared. Nothing builds, initialises or
+generates code.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import types
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import warp as wp
+import warp._src.codegen as _codegen
+import warp._src.context as _context
+import warp._src.types as _types
+
+from .model import Site
+from .values import NOTHING, PLAIN, Abstract, Affine, Arg, Array, Builtin, Object, Ref, Struct, Unknown, Value, Whole
+
+_FLOATS = (wp.float16, wp.float32, wp.float64, getattr(wp, "bfloat16", wp.float16), float)
+_SMALL_INTS = (wp.int8, wp.uint8, wp.int16, wp.uint16)
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """One function's source, as Warp has it."""
+
+    func: Any
+    body: tuple[ast.stmt, ...]
+    file: str
+    first_line: int
+    lines: tuple[str, ...]
+    stored_into: frozenset[str]
+    """Names of which a component, element or field is assigned somewhere."""
+    closure: dict[str, Any]
+
+    def site(self, node: ast.AST) -> Site:
+        row = getattr(node, "lineno", 1)
+        text = self.lines[row - 1].strip() if 0 < row <= len(self.lines) else ""
+        return Site(self.file, self.first_line + row - 1, text)
+
+    def text(self, node: ast.AST) -> str:
+        try:
+            return ast.unparse(node)
+        except (ValueError, RecursionError, TypeError):
+            return "?"
+
+
+_codes: weakref.WeakKeyDictionary[Any, Code] = weakref.WeakKeyDictionary()
+
+
+def code_of(adjoint: Any) -> Code:
+    """The code behind an ``adj``, made once."""
+    code = _codes.get(adjoint)
+    if code is None:
+        body = tuple(adjoint.tree.body[0].body)
+        code = _codes[adjoint] = Code(
+            func=adjoint.func,
+            body=body,
+            file=str(adjoint.filename),
+            first_line=int(adjoint.fun_lineno) or 1,
+            lines=tuple(adjoint.source_lines),
+            stored_into=frozenset(_stored_into(body)),
+            closure=_codegen.get_closure_vars(adjoint.func),
+        )
+    return code
+
+
+def _stored_into(body: Iterable[ast.stmt]) -> Iterable[str]:
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+                base: ast.expr = node
+                while isinstance(base, (ast.Subscript, ast.Attribute)):
+                    base = base.value
+                if isinstance(base, ast.Name):
+                    yield base.id
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Types
+
+
+def is_array(warp_type: Any) -> bool:
+    return bool(_types.is_array(warp_type))
+
+
+def is_struct(warp_type: Any) -> bool:
+    return isinstance(warp_type, _codegen.Struct)
+
+
+def is_reference(warp_type: Any) -> bool:
+    return bool(_types.is_reference(warp_type))
+
+
+def is_generic(warp_type: Any) -> bool:
+    return warp_type is Any or (isinstance(warp_type, type) and warp_type in (_types.Scalar, _types.Float, _types.Int))
+
+
+def holds_floats(dtype: Any) -> bool:
+    """Whether elements of this type can carry a gradient; True where it can't be told."""
+    if dtype is None or dtype is Any:
+        return True
+    if is_struct(dtype):
+        return any(holds_floats(variable.type) for variable in dtype.vars.values())
+    if is_array(dtype):
+        return holds_floats(dtype.dtype)
+    scalar = getattr(dtype, "_wp_scalar_type_", dtype)
+    if isinstance(scalar, type) and scalar in _FLOATS:
+        return True
+    return not (isinstance(scalar, type) and (scalar in _types.scalar_types or scalar in (int, bool, wp.bool)))
+
+
+def adds_atomically(dtype: Any) -> bool:
+    """Whether ``x[i] += v`` on elements of this type is an atomic addition."""
+    scalar = getattr(dtype, "_wp_scalar_type_", dtype)
+    return not (isinstance(scalar, type) and scalar in _SMALL_INTS)
+
+
+def struct_field(value: Struct, name: str) -> Abstract:
+    """A field of a struct value."""
+    if name in value.fields:
+        found: Abstract = value.fields[name]
+        return found
+    variable = getattr(value.type, "vars", {}).get(name)
+    if variable is None:
+        return Value(Unknown(f"the field '{name}'"), active=True, data=True)
+    path = f"{value.path}.{name}" if value.path is not None else None
+    return of_type(path, variable.type)
+
+
+def of_type(path: str | None, warp_type: Any) -> Abstract:
+    """The value of a kernel argument (or a field of one) by its type; of a fresh local where ``path`` is None."""
+    if is_reference(warp_type):
+        warp_type = warp_type.value_type
+    if is_array(warp_type):
+        ndim = int(getattr(warp_type, "ndim", 0) or 0)
+        dtype = getattr(warp_type, "dtype", None)
+        if path is None:
+            return Array(frozenset(), ndim, dtype, local=True)
+        return Array(frozenset({Ref(path, (Whole(),) * ndim)}), ndim, dtype)
+    if is_struct(warp_type):
+        return Struct(warp_type, path)
+    if path is None:
+        return PLAIN
+    if warp_type is int or (isinstance(warp_type, type) and warp_type in _types.int_types):
+        return Value(Affine(Arg(path)))
+    return Value(Unknown(f"the argument '{path}'"))
+
+
+def array_arguments(kernel: Any) -> dict[str, Any]:
+    """The types of all array arguments and array fields of struct arguments, by dotted name."""
+    found: dict[str, Any] = {}
+
+    def visit(path: str, warp_type: Any) -> None:
+        if is_array(warp_type):
+            found[path] = warp_type
+        elif is_struct(warp_type):
+            for name, variable in warp_type.vars.items():
+                visit(f"{path}.{name}", variable.type)
+
+    for argument in kernel.adj.args:
+        visit(argument.label, argument.type)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names
+
+
+def lookup(code: Code, name: str) -> Any:
+    """What a free name means to Warp: closure, globals, the warp namespace, Python's builtins, Warp's builtins."""
+    found = code.closure.get(name)
+    if found is None:
+        found = code.func.__globals__.get(name)
+    if found is None:
+        found = getattr(wp, name, None)
+    if found is None and name in _context.builtin_functions:
+        return _context.builtin_functions[name]
+    if found is None:
+        found = getattr(builtins, name, None)
+    return found
+
+
+def member(owner: Any, name: str) -> Any:
+    """An attribute of a module, type or other object; builtins that are no attributes of ``warp`` included."""
+    found = getattr(owner, name, None)
+    if found is None and owner is wp:
+        found = _context.builtin_functions.get(name)
+    return found
+
+
+def is_function(value: Any) -> bool:
+    return isinstance(value, wp.Function)
+
+
+def as_abstract(value: Any) -> Abstract:
+    """A Python object met while compiling, as a value of the kernel."""
+    if is_function(value):
+        if value.is_builtin():
+            return Builtin(value.key)
+        return Object(value)
+    if isinstance(value, (bool, int)):
+        return Value(Affine(None, int(value)), const=value)
+    if isinstance(value, types.ModuleType) or isinstance(value, type) or callable(value):
+        return Object(value)
+    if _types.is_value(value):
+        number = getattr(value, "value", None)
+        if isinstance(number, int):
+            return Value(Affine(None, number), const=number)
+        return Value(const=value)
+    return Object(value)
+
+
+def is_static(value: Any) -> bool:
+    return value is wp.static
+
+
+def is_grad(value: Any) -> bool:
+    return isinstance(value, types.FunctionType) and value is getattr(wp, "grad", None)
+
+
+def is_address_of(value: Any) -> bool:
+    return value is not None and value is getattr(wp, "address_of", None)
+
+
+def grad_target(value: Any) -> Any:
+    """The function whose gradient a handle made by ``wp.grad`` computes."""
+    return value.func if isinstance(value, _context.GradWrapper) else None
+
+
+def is_type(value: Any) -> bool:
+    """Whether calling it makes a number, vector or matrix."""
+    return isinstance(value, type) or hasattr(value, "_wp_generic_type_str_")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Functions
+
+
+def declared_overloads(function: Any) -> list[Any]:
+    """The distinct definitions behind a ``wp.func``'s name: instances of one generic definition count once."""
+    seen: dict[int, Any] = {}
+    for overload in (
+        *getattr(function, "user_templates", {}).values(),
+        *getattr(function, "user_overloads", {}).values(),
+    ):
+        seen.setdefault(id(overload.func), overload)
+    return list(seen.values()) or [function]
+
+
+def parameters(function: Any) -> dict[str, Any]:
+    return dict(function.input_types)
+
+
+def max_unroll(kernel: Any) -> int:
+    options = {**kernel.module.options, **kernel.options}
+    limit = options.get("max_unroll", wp.config.max_unroll)
+    return int(limit) if isinstance(limit, int) else 16
+
+
+def overwrites_are_copies(kernel: Any) -> bool:
+    """Whether storing into a vector's component makes a new vector (``enable_vector_component_overwrites``)."""
+    options = {**kernel.module.options, **kernel.options}
+    name = "enable_vector_component_overwrites"
+    return bool(options.get(name, getattr(wp.config, name, False)))
+
+
+def evaluate_static(code: Code, node: ast.Call, constants: dict[str, Any]) -> Any:
+    """The value of ``wp.static(...)``, or NOTHING where it depends on what isn't known yet."""
+    argument = node.args[0] if node.args else node.keywords[0].value if node.keywords else None
+    if argument is None:
+        return NOTHING
+    scope = {**code.func.__globals__, **code.closure, **constants}
+    try:
+        compiled = compile(ast.fix_missing_locations(ast.Expression(argument)), code.file, "eval")
+        return eval(compiled, scope)
+    except Exception:  # the user's expression: whatever it raises, its value isn't known here
+        return NOTHING

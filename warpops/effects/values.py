@@ -1,0 +1,428 @@
+"""The abstract values of the interpreter: what an expression may mean as an index, an array, or a carrier of gradients.
+
+A number's ``form`` says what it is as an index. Affine forms are exact; a ``Clamped`` form is known to be in bounds;
+an ``Unknown`` form carries the reason that reports print. Joining two different forms never yields an exact one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Index forms
+
+
+@dataclass(frozen=True)
+class Coord:
+    """A coordinate of ``wp.tid()``."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The length of an axis of an array argument."""
+
+    array: str
+    axis: int
+
+
+@dataclass(frozen=True)
+class Arg:
+    """An integer argument of the kernel (or field of a struct argument)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The variable of one ``range`` loop: distinct in each iteration.
+
+    ``upper`` is the exclusive bound where it is known, ``start`` the first value where it is a literal. ``full`` means
+    every value from 0 to ``upper``. ``nonneg`` means that no iteration has a negative value, which Warp would wrap.
+    """
+
+    id: int
+    upper: Affine | None = None
+    start: int | None = None
+    full: bool = False
+    nonneg: bool = False
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The variable of a loop in some other iteration."""
+
+    id: int
+
+
+Base: TypeAlias = Coord | Shape | Arg | Loop | Earlier
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``base + offset``; a literal where ``base`` is None."""
+
+    base: Base | None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Clamped:
+    """An index kept inside bounds: from below, from above by ``bound`` (None: by the coordinate itself)."""
+
+    low: bool
+    high: bool
+    bound: Base | None = None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """An index that can't be followed, and why. ``derived``: computed from coordinates alone."""
+
+    reason: str
+    derived: bool = False
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All of an axis (a view, a tile or a slice touches it), or any part of it."""
+
+    sliced: bool = False
+
+
+@dataclass(frozen=True)
+class Covered:
+    """All of an axis, one by one: a loop over ``range(bound)`` has indexed it."""
+
+    bound: Shape | Arg
+
+
+Form: TypeAlias = Affine | Clamped | Unknown | Whole | Covered
+
+
+def literal(form: Form | None) -> int | None:
+    return form.offset if isinstance(form, Affine) and form.base is None else None
+
+
+def bare_coordinate(form: Form) -> int | None:
+    """The coordinate that this index is, exactly."""
+    if isinstance(form, Affine) and isinstance(form.base, Coord) and form.offset == 0:
+        return form.base.axis
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Conditions
+
+
+@dataclass(frozen=True)
+class Less:
+    """``left < right``."""
+
+    left: Affine
+    right: Affine
+
+
+@dataclass(frozen=True)
+class Size:
+    """The supposition that the launch size of ``coordinate`` is at most ``bound``."""
+
+    coordinate: int
+    bound: Shape | Arg | int
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a condition says where it holds, and where it doesn't.
+
+    ``never_true`` are sizes under which it can't hold (None: it may), ``never_false`` those under which it must.
+    """
+
+    when_true: frozenset[Less] = frozenset()
+    when_false: frozenset[Less] = frozenset()
+    never_true: frozenset[Size] | None = None
+    never_false: frozenset[Size] | None = None
+
+    def negated(self) -> Truth:
+        return Truth(self.when_false, self.when_true, self.never_false, self.never_true)
+
+
+NO_TRUTH = Truth()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tokens: why a value may be another one by the time Warp's adjoint needs it
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Assigned in a loop that Warp doesn't unroll: the adjoint doesn't have the iteration's value."""
+
+    loop: int
+    name: str
+    frame: int
+
+
+@dataclass(frozen=True)
+class Counter:
+    """The value that an atomic returned: the replay doesn't execute atomics."""
+
+    array: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Component:
+    """One binding of a local vector some of whose components are stored later."""
+
+    frame: int
+    name: str
+    version: int
+
+
+@dataclass(frozen=True)
+class ReadOf:
+    """Read from an array, before (False) or possibly after (True) the kernel stored to the element."""
+
+    array: str
+    after: bool
+
+
+@dataclass(frozen=True)
+class LocalArrayRead:
+    """Read from an array that lives in the thread: its stores aren't replayed."""
+
+    frame: int
+
+
+Token: TypeAlias = Carried | Counter | Component | ReadOf | LocalArrayRead
+Tokens: TypeAlias = frozenset[Token]
+NO_TOKENS: Tokens = frozenset()
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING: Any = _Nothing()
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number, vector, matrix, tile, query: anything that isn't an array or a struct.
+
+    ``active`` says that a gradient may flow through it; ``coords`` that it depends on ``wp.tid()`` through arithmetic,
+    ``data`` that it depends on array data or on something unknown. ``const`` is the Python value of what Warp takes for
+    a compile-time constant. ``parts`` are the components stored so far into a vector that began without a gradient.
+    ``element`` is the struct type of an element of an array of structs.
+    """
+
+    form: Form | None = None
+    active: bool = False
+    coords: bool = False
+    data: bool = False
+    tokens: Tokens = NO_TOKENS
+    const: Any = NOTHING
+    truth: Truth = NO_TRUTH
+    parts: frozenset[Any] | None = None
+    element: Any = None
+
+
+PLAIN = Value()
+UNKNOWN = Value(Unknown("a value that can't be followed"), active=True, data=True)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """One array that a name may stand for: an array argument's root, and the index fixed so far by axis."""
+
+    root: str
+    axes: tuple[Form, ...]
+    view: bool = False
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        return tuple(axis for axis, form in enumerate(self.axes) if isinstance(form, Whole))
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array: one of ``refs``, or (``local``) one that isn't an argument. ``ndim`` 0 means unknown."""
+
+    refs: frozenset[Ref]
+    ndim: int
+    dtype: Any = None
+    local: bool = False
+    tokens: Tokens = NO_TOKENS
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A ``@wp.struct`` value: an argument's (``path``), or one made in the kernel; ``fields`` are those set here."""
+
+    type: Any
+    path: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_field(self, name: str, value: Any) -> Struct:
+        return replace(self, fields={**self.fields, name: value})
+
+
+@dataclass(frozen=True)
+class Tuple:
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """``x.shape``."""
+
+    array: Array
+
+
+@dataclass(frozen=True)
+class Object:
+    """A Python object known while compiling: a module, a type, a ``wp.func``, a builtin's name."""
+
+    value: Any
+
+
+class SomeType:
+    """Stands for a value type that only Warp's type inference knows: ``type(x)``, ``x.dtype``."""
+
+
+@dataclass(frozen=True)
+class Builtin:
+    name: str
+
+
+@dataclass(frozen=True)
+class Element:
+    """An array element passed by reference (``wp.ref``)."""
+
+    array: Array
+    forms: tuple[Form, ...]
+    component: bool
+
+
+Abstract: TypeAlias = Value | Array | Struct | Tuple | Shapes | Object | Builtin | Element
+
+
+def tokens_of(value: Abstract) -> Tokens:
+    if isinstance(value, (Value, Array)):
+        return value.tokens
+    if isinstance(value, Tuple):
+        return frozenset().union(*(tokens_of(item) for item in value.items))
+    if isinstance(value, Struct):
+        return frozenset().union(*(tokens_of(item) for item in value.fields.values()))
+    return NO_TOKENS
+
+
+def is_active(value: Abstract) -> bool:
+    if isinstance(value, Value):
+        return value.active
+    if isinstance(value, Tuple):
+        return any(is_active(item) for item in value.items)
+    if isinstance(value, Struct):
+        return any(is_active(item) for item in value.fields.values())
+    return isinstance(value, Element)
+
+
+def with_tokens(value: Abstract, tokens: Tokens) -> Abstract:
+    """The value, tainted by more tokens."""
+    if not tokens:
+        return value
+    if isinstance(value, (Value, Array)):
+        return value if tokens <= value.tokens else replace(value, tokens=value.tokens | tokens)
+    if isinstance(value, Tuple):
+        return Tuple(tuple(with_tokens(item, tokens) for item in value.items))
+    if isinstance(value, Struct):
+        return replace(value, fields={name: with_tokens(item, tokens) for name, item in value.fields.items()})
+    return value
+
+
+def without_tokens(value: Abstract, kind: type[Any] | tuple[type[Any], ...], frame: int | None = None) -> Abstract:
+    """The value, without the tokens of a kind (that a frame made)."""
+
+    def kept(token: Token) -> bool:
+        return not (isinstance(token, kind) and (frame is None or getattr(token, "frame", frame) == frame))
+
+    if isinstance(value, (Value, Array)):
+        if not value.tokens:
+            return value
+        return replace(value, tokens=frozenset(token for token in value.tokens if kept(token)))
+    if isinstance(value, Tuple):
+        return Tuple(tuple(without_tokens(item, kind, frame) for item in value.items))
+    if isinstance(value, Struct):
+        return replace(value, fields={n: without_tokens(item, kind, frame) for n, item in value.fields.items()})
+    return value
+
+
+def join_forms(a: Form | None, b: Form | None) -> Form | None:
+    """An index that is either."""
+    if a == b:
+        return a
+    if a is None or b is None:
+        return None
+    safe = [f for f in (a, b) if isinstance(f, Clamped) and f.low and f.high]
+    rest = [f for f in (a, b) if f not in safe]
+    if safe and all(literal(f) == 0 or bare_coordinate(f) is not None for f in rest):
+        return Clamped(True, True, next((f.bound for f in safe if f.bound is not None), None))
+    if isinstance(a, Unknown):
+        return a
+    if isinstance(b, Unknown):
+        return b
+    return Unknown("an index with more than one definition", derived=True)
+
+
+def join(a: Abstract | None, b: Abstract | None) -> Abstract:
+    """A value that is either: exact only where both agree."""
+    if a is None or b is None:
+        # Warp takes a variable assigned on one path only as that path's; it is undefined elsewhere.
+        present = a if b is None else b
+        assert present is not None
+        return present
+    if a is b or a == b:
+        return a
+    if isinstance(a, Value) and isinstance(b, Value):
+        return Value(
+            form=join_forms(a.form, b.form),
+            active=a.active or b.active,
+            coords=a.coords or b.coords,
+            data=a.data or b.data,
+            tokens=a.tokens | b.tokens,
+            parts=None if a.parts is None or b.parts is None else a.parts | b.parts,
+            element=a.element if a.element is b.element else None,
+        )
+    if isinstance(a, Array) and isinstance(b, Array):
+        return Array(
+            refs=a.refs | b.refs,
+            ndim=a.ndim if a.ndim == b.ndim else 0,
+            dtype=a.dtype if a.dtype is b.dtype else (a.dtype or b.dtype),
+            local=a.local or b.local,
+            tokens=a.tokens | b.tokens,
+        )
+    if isinstance(a, Struct) and isinstance(b, Struct) and a.type is b.type:
+        return _join_structs(a, b)
+    if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
+        return Tuple(tuple(join(x, y) for x, y in zip(a.items, b.items, strict=True)))
+    refs = frozenset().union(*(v.refs for v in (a, b) if isinstance(v, Array)))
+    if refs:
+        return Array(refs, 0, local=True, tokens=tokens_of(a) | tokens_of(b))
+    return replace(UNKNOWN, tokens=tokens_of(a) | tokens_of(b))
+
+
+def _join_structs(a: Struct, b: Struct) -> Struct:
+    from .source import struct_field  # the types of fields are Warp's
+
+    fields = {}
+    for name in getattr(a.type, "vars", {}):
+        fields[name] = join(struct_field(a, name), struct_field(b, name))
+    return Struct(a.type, None, fields)

@@ -1,0 +1,23 @@
+"""What warpops raises. One class per kind of mistake, each also a subclass of the builtin a caller would expect."""
+
+from __future__ import annotations
+
+
+class WarpOpError(Exception):
+    """Base class of everything that warpops raises on purpose."""
+
+
+class SignatureError(WarpOpError, ValueError):
+    """A declaration is wrong, or says less than is needed: raised where the op is decorated."""
+
+
+class ArgumentError(WarpOpError, ValueError):
+    """A call's argument does not fit the op: raised before anything is launched."""
+
+
+class GradientError(WarpOpError, RuntimeError):
+    """A gradient was asked for that can't be had."""
+
+
+class GradientWarning(UserWarning):
+    """Warp's own adjoint of this kernel may be wrong: given once, where the op is decorated."""

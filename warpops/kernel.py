@@ -1,0 +1,240 @@
+"""What Warp says of a kernel's arguments, parsed once into plain data.
+
+One kernel argument becomes one or more *leaves*, the values that PyTorch's schema knows: an array or a number is one
+leaf, a struct is one leaf per field.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import warp as wp
+
+from . import _warp
+from .errors import SignatureError
+
+MISSING: Any = inspect.Parameter.empty
+
+LeafKind = Literal["array", "number", "vector", "handle", "size"]
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One of Warp's scalar types, with its PyTorch dtypes and its place in a packed argument struct."""
+
+    name: str
+    dtypes: tuple[torch.dtype, ...]
+    """Accepted dtypes, the one that outputs get first."""
+    kind: Literal["float", "int", "bool"]
+    size: int
+    code: str
+    """The code of the ``struct`` module."""
+    low: int = 0
+    high: int = 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.dtypes[0]
+
+    @property
+    def differentiable(self) -> bool:
+        return self.kind == "float"
+
+
+def _int(name: str, bits: int, code: str, *dtypes: torch.dtype) -> Scalar:
+    signed = not name.startswith("u")
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    return Scalar(name, dtypes, "int", bits // 8, code, low, high)
+
+
+SCALARS: dict[Any, Scalar] = {
+    wp.float16: Scalar("float16", (torch.float16,), "float", 2, "e"),
+    wp.float32: Scalar("float32", (torch.float32,), "float", 4, "f"),
+    wp.float64: Scalar("float64", (torch.float64,), "float", 8, "d"),
+    wp.int8: _int("int8", 8, "b", torch.int8),
+    wp.int16: _int("int16", 16, "h", torch.int16),
+    wp.int32: _int("int32", 32, "i", torch.int32),
+    wp.int64: _int("int64", 64, "q", torch.int64),
+    wp.uint8: _int("uint8", 8, "B", torch.uint8),
+    wp.uint16: _int("uint16", 16, "H", torch.uint16, torch.int16),
+    wp.uint32: _int("uint32", 32, "I", torch.uint32, torch.int32),
+    wp.uint64: _int("uint64", 64, "Q", torch.uint64, torch.int64),
+    wp.bool: Scalar("bool", (torch.bool,), "bool", 1, "?", 0, 1),
+}
+if hasattr(wp, "bfloat16"):
+    SCALARS[wp.bfloat16] = Scalar("bfloat16", (torch.bfloat16,), "float", 2, "H")
+SCALARS |= {float: SCALARS[wp.float32], int: SCALARS[wp.int32], bool: SCALARS[wp.bool]}
+
+WARP_SCALAR = {scalar.dtype: warp_type for warp_type, scalar in SCALARS.items() if warp_type not in (float, int, bool)}
+"""Warp's scalar type of a dtype, for generic kernels."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value of the op's schema."""
+
+    name: str
+    """Its name in the schema; a struct's field is ``s_pos``."""
+    path: tuple[str, ...]
+    """The kernel argument, then the field names."""
+    kind: LeafKind
+    scalar: Scalar | None
+    """None where the kernel is generic in it (``typing.Any``)."""
+    component: tuple[int, ...] | None = ()
+    """The trailing axes of a vec, mat, quat or transform; () for scalars; None where generic."""
+    ndim: int = 0
+    default: Any = MISSING
+    type_name: str = ""
+    """As Warp prints it."""
+
+    @property
+    def label(self) -> str:
+        """Its name as the user writes it: ``s.pos``."""
+        return ".".join(self.path)
+
+    @property
+    def is_array(self) -> bool:
+        return self.kind == "array"
+
+    @property
+    def generic(self) -> bool:
+        return self.scalar is None or self.component is None
+
+    @property
+    def differentiable(self) -> bool:
+        return self.is_array and (self.scalar is None or self.scalar.differentiable)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the kernel and its leaves."""
+
+    name: str
+    leaves: tuple[Leaf, ...]
+    struct: bool = False
+    default: Any = MISSING
+
+
+@dataclass(frozen=True)
+class KernelSignature:
+    """What Warp says of one kernel."""
+
+    kernel: Any
+    name: str
+    module: str
+    qualname: str
+    file: str
+    line: int
+    arguments: tuple[Argument, ...]
+    enable_backward: bool
+    generic: bool
+    doc: str | None = None
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return tuple(leaf for argument in self.arguments for leaf in argument.leaves)
+
+
+def inspect_kernel(kernel: Any) -> KernelSignature:
+    """Parse a ``wp.Kernel``. Builds nothing.
+
+    Raises:
+        SignatureError: an argument's type has no counterpart in PyTorch.
+    """
+    function = kernel.func
+    parameters = inspect.signature(function).parameters
+    where = _warp.source_location(kernel)
+    arguments = []
+    for name, warp_type in _warp.argument_types(kernel):
+        default = parameters[name].default if name in parameters else MISSING
+        arguments.append(_parse(kernel.key, name, warp_type, default, where))
+    names = [leaf.name for argument in arguments for leaf in argument.leaves]
+    for name in names:
+        if names.count(name) > 1:
+            raise SignatureError(
+                f"{kernel.key}: the name '{name}' would stand for two values of the op, a struct's field and an "
+                f"argument; rename one of them in the kernel ({where[0]}:{where[1]})"
+            )
+    return KernelSignature(
+        kernel=kernel,
+        name=function.__name__,
+        module=function.__module__,
+        qualname=function.__qualname__,
+        file=where[0],
+        line=where[1],
+        arguments=tuple(arguments),
+        enable_backward=_warp.backward_enabled(kernel),
+        generic=kernel.is_generic,
+        doc=function.__doc__,
+    )
+
+
+def _parse(op: str, name: str, warp_type: Any, default: Any, where: tuple[str, int]) -> Argument:
+    fields = _warp.struct_fields(warp_type)
+    if fields is None:
+        return Argument(name, (_leaf(op, (name,), warp_type, default, where),), default=default)
+    leaves = tuple(_struct_leaves(op, (name,), fields, where))
+    return Argument(name, leaves, struct=True, default=default)
+
+
+def _struct_leaves(
+    op: str, path: tuple[str, ...], fields: dict[str, Any], where: tuple[str, int]
+) -> typing.Iterator[Leaf]:
+    for field, warp_type in fields.items():
+        inner = _warp.struct_fields(warp_type)
+        if inner is None:
+            yield _leaf(op, (*path, field), warp_type, MISSING, where)
+        else:
+            yield from _struct_leaves(op, (*path, field), inner, where)
+
+
+def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: tuple[str, int]) -> Leaf:
+    name, label = "_".join(path), ".".join(path)
+    type_name = _warp.type_name(warp_type)
+
+    def refuse(advice: str) -> SignatureError:
+        return SignatureError(
+            f"{op}: argument '{label}' has the type {type_name}, which no tensor or number stands for "
+            f"({where[0]}:{where[1]}); {advice}"
+        )
+
+    if _warp.is_array(warp_type):
+        if not _warp.is_plain_array(warp_type):
+            raise refuse("take a wp.array and index the tensor before the call, as in op(x[idx])")
+        fields = _warp.struct_fields(warp_type.dtype)
+        if fields is not None:
+            raise refuse("take one array per field, or a struct of arrays in place of an array of structs")
+        scalar, component = _element(warp_type.dtype)
+        if scalar is None and warp_type.dtype is not Any and component == ():
+            raise refuse("take an array of scalars, vectors, matrices, quaternions or transforms")
+        return Leaf(name, path, "array", scalar, component, warp_type.ndim, default, type_name)
+    if warp_type is wp.uint64:
+        return Leaf(name, path, "handle", SCALARS[wp.uint64], (), 0, default, type_name)
+    if _warp.is_texture(warp_type):
+        raise refuse("sample the texture in PyTorch, or pass its texels as an array")
+    if typing.get_origin(warp_type) is tuple or warp_type is tuple:
+        raise refuse("take its items as separate arguments")
+    if _warp.is_function_type(warp_type):
+        raise refuse("make one kernel per function, for example in a function that returns the op")
+    if warp_type is Any:
+        return Leaf(name, path, "number", None, (), 0, default, type_name)
+    scalar, component = _element(warp_type)
+    if hasattr(warp_type, "_wp_scalar_type_"):
+        return Leaf(name, path, "vector", scalar, component, 0, default, type_name)
+    if scalar is None:
+        raise refuse("take arrays, numbers, vectors, structs, or the id of a Warp object as wp.uint64")
+    return Leaf(name, path, "number", scalar, (), 0, default, type_name)
+
+
+def _element(warp_type: Any) -> tuple[Scalar | None, tuple[int, ...] | None]:
+    """The scalar type and the component axes of an element type; None for what is generic."""
+    inner = getattr(warp_type, "_wp_scalar_type_", None)
+    if inner is None:
+        return (SCALARS.get(warp_type) if warp_type is not Any else None), ((None) if warp_type is Any else ())
+    shape = tuple(warp_type._shape_)
+    component = shape if all(isinstance(n, int) and n > 0 for n in shape) else None
+    return SCALARS.get(inner), component

@@ -1,0 +1,182 @@
+"""Launching a kernel with packed arguments: on the CPU by its entry point, elsewhere by ``wp.launch``.
+
+What a launch needs from PyTorch's side (the device and its current stream) is asked for at each call. Nothing here
+keeps a tensor or an array alive.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from typing import Any
+
+import torch
+import warp as wp
+
+from . import _warp
+from .errors import GradientError
+from .kernel import KernelSignature
+from .packing import BOUNDS, Layout, argument_layout
+
+_lock = threading.RLock()
+_streams: dict[tuple[int, int], Any] = {}
+
+FAST = os.environ.get("WARPOPS_PUBLIC_LAUNCH", "") != "1"
+"""Call entry points directly where that is possible; the environment variable forces ``wp.launch`` instead."""
+
+
+class Launcher:
+    """Launches one concrete kernel, on any device."""
+
+    __slots__ = ("_bounds", "_compiled", "_fast", "_layout", "block_dim", "kernel", "rank", "signature", "tiled")
+
+    def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
+        self.signature = signature
+        self.kernel = signature.kernel
+        self.block_dim = block_dim
+        self.tiled = tiled
+        self.rank = rank
+        self._compiled: dict[Any, Any] = {}
+        self._bounds: dict[tuple[int, ...], bytes | None] = {}
+        self._layout: Layout | None = None
+        self._fast: Any = None
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = argument_layout(self.signature)
+        return self._layout
+
+    @property
+    def adjoint_layout(self) -> Layout:
+        return argument_layout(self.signature, adjoint=True)
+
+    def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
+        """Launch the kernel over ``dims``."""
+        bounds = self._bounds.get(dims, False)
+        if bounds is False or self._fast is None or device.type != "cpu":
+            self._launch(device, dims, arguments, None)
+        elif bounds is not None:
+            self._fast.forward(bounds, arguments)
+
+    def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
+        """Launch the kernel's adjoint over ``dims``."""
+        bounds = self._bounds.get(dims, False)
+        if bounds is False or self._fast is None or device.type != "cpu":
+            self._launch(device, dims, arguments, adjoints)
+        elif bounds is not None:
+            self._fast.adjoint(bounds, arguments, adjoints)
+
+    def preload(self, device: torch.device) -> None:
+        """Build and load the kernel for a device."""
+        _warp.runtime_ready()
+        warp_device = _warp_device(device)
+        block_dim = _warp.resolved_block_dim(warp_device, self._block_dim(warp_device))
+        self._load(warp_device, block_dim)
+
+    def _block_dim(self, warp_device: Any) -> int | None:
+        if self.block_dim is None and self.tiled:
+            return 64 if not warp_device.is_cpu else 1
+        return self.block_dim
+
+    def _load(self, warp_device: Any, block_dim: int) -> Any:
+        key = (str(warp_device), block_dim)
+        with _lock:
+            compiled = self._compiled.get(key)
+            if compiled is None:
+                compiled = _warp.Compiled(self.kernel, warp_device, block_dim)
+                compiled.load()
+                self._compiled[key] = compiled
+        return compiled
+
+    def _launch(
+        self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None
+    ) -> None:
+        _warp.runtime_ready()
+        warp_device = _warp_device(device)
+        block_dim = _warp.resolved_block_dim(warp_device, self._block_dim(warp_device))
+        if self.tiled:
+            dims = (*dims, block_dim)
+        compiled = self._load(warp_device, block_dim)
+        if adjoints is not None and not compiled.has_adjoint:
+            raise GradientError(
+                f"{self.kernel.key}: the kernel is compiled without its backward (enable_backward=False), so that it has "
+                f"no gradient"
+            )
+        if FAST and warp_device.is_cpu and _warp.cpu_fast_path(self.kernel, block_dim):
+            bounds = self._bounds_of(dims or (1,))
+            if not self.tiled:
+                with _lock:
+                    if len(self._bounds) > 4096:
+                        self._bounds.clear()
+                    self._bounds[dims] = bounds
+                    self._fast = compiled
+            if bounds is None:
+                return
+            if adjoints is None:
+                compiled.forward(bounds, arguments)
+            else:
+                compiled.adjoint(bounds, arguments, adjoints)
+            return
+        self._launch_publicly(warp_device, block_dim, dims or (1,), arguments, adjoints, device)
+
+    def _bounds_of(self, dims: tuple[int, ...]) -> bytes | None:
+        """Packed launch bounds; None for an empty launch."""
+        rank = _warp.launch_rank(self.kernel)
+        total = math.prod(dims)
+        if total == 0:
+            return None
+        kept = (dims + (1,) * rank)[:rank]
+        repeats = math.prod(dims[rank:])
+        return BOUNDS[rank](*kept, total, repeats)
+
+    def _launch_publicly(
+        self,
+        warp_device: Any,
+        block_dim: int,
+        dims: tuple[int, ...],
+        arguments: bytes,
+        adjoints: bytes | None,
+        device: torch.device,
+    ) -> None:
+        """By ``wp.launch``, with descriptors: the way that every Warp has, and the only one on CUDA."""
+        forward = self._unpack(arguments)
+        wp.launch(
+            self.kernel,
+            dim=dims,
+            inputs=forward,
+            adj_inputs=self._unpack(adjoints) if adjoints is not None else [],
+            device=warp_device,
+            stream=_stream(warp_device, device),
+            adjoint=adjoints is not None,
+            record_tape=False,
+            block_dim=block_dim,
+        )
+
+    def _unpack(self, packed: bytes) -> list[Any]:
+        return [
+            _warp.unpack_argument(warp_type, packed, offset)
+            for (_, warp_type), offset in zip(
+                _warp.argument_types(self.kernel), self.layout.offsets, strict=True
+            )
+        ]
+
+
+def _warp_device(device: torch.device) -> Any:
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return wp.device_from_torch(device)
+
+
+def _stream(warp_device: Any, device: torch.device) -> Any:
+    """PyTorch's current stream on a device, as Warp's object: one per raw handle, never a stream kept across calls."""
+    if not warp_device.is_cuda:
+        return None
+    handle = torch.cuda.current_stream(device).cuda_stream
+    key = (warp_device.ordinal, handle)
+    stream = _streams.get(key)
+    if stream is None:
+        stream = _streams[key] = wp.Stream(warp_device, cuda_stream=handle)
+    return stream
+

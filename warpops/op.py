@@ -1,0 +1,194 @@
+"""``WarpOp``: what a user holds."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .errors import ArgumentError, SignatureError
+from .explain import explain
+from .instance import Instance
+from .kernel import MISSING
+from .plan import OpPlan
+from .register import Instances, Registration
+
+_lock = threading.RLock()
+_ops: weakref.WeakValueDictionary[str, WarpOp] = weakref.WeakValueDictionary()
+
+
+def list_ops() -> list[WarpOp]:
+    """The live ops, by name.
+
+    Example:
+        >>> from warpops import list_ops
+        >>> isinstance(list_ops(), list)
+        True
+    """
+    with _lock:
+        return [op for _, op in sorted(_ops.items())]
+
+
+def _default_name(plan: OpPlan) -> tuple[str, bool]:
+    """The name of an op that was given none, and whether it is a numbered one."""
+    root = plan.kernel.module.split(".")[0]
+    namespace = "warpops" if root in ("__main__", "") or not root.isidentifier() else root
+    base = f"{namespace}::{plan.name}"
+    name, number = base, 0
+    while name in _ops:
+        number += 1
+        name = f"{base}_{number}"
+    return name, number > 0
+
+
+class WarpOp:
+    """A Warp kernel as a PyTorch operator. Made by :func:`warpops.warp_op`.
+
+    Calling it checks every argument, launches the kernel on the tensors' device and PyTorch's current stream, and
+    returns fresh tensors (one, or a tuple). Gradients come from the kernel's own adjoint.
+    """
+
+    def __init__(
+        self, plan: OpPlan, make: Callable[[str, dict[str, Any]], Instance], only: Callable[[str], Instance] | None
+    ) -> None:
+        declared = plan.declaration.name
+        with _lock:
+            if declared is not None:
+                self.name, self._numbered = declared, False
+            else:
+                self.name, self._numbered = _default_name(plan)
+            self._plan = plan
+            name = self.name
+            self._instances = Instances(
+                name, plan, lambda values: make(name, values), only(name) if only is not None else None
+            )
+            self._registration = Registration(name, plan, self._instances)
+            _ops[name] = self
+        self._call = self._registration.call
+        kernel = plan.kernel
+        self.__name__, self.__qualname__, self.__module__ = plan.name, kernel.qualname, kernel.module
+        self.__doc__ = kernel.doc
+        self.__wrapped__ = kernel.kernel.func
+        self.__signature__ = self._make_signature()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<WarpOp {self.name}{self.__signature__}>"
+
+    def _make_signature(self) -> inspect.Signature:
+        parameters = []
+        star = False
+        for parameter in self._plan.parameters:
+            star = star or parameter.keyword_only
+            slot = parameter.slots[0]
+            annotation: Any = inspect.Parameter.empty
+            if not parameter.struct:
+                if slot.is_array:
+                    annotation = torch.Tensor | None if slot.optional else torch.Tensor
+                elif slot.leaf.kind == "number" and slot.leaf.scalar is not None and slot.role == "number":
+                    annotation = {"float": float, "int": int, "bool": bool}[slot.leaf.scalar.kind]
+                elif slot.role == "size":
+                    annotation = int
+            kind = inspect.Parameter.KEYWORD_ONLY if star else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            parameters.append(
+                inspect.Parameter(parameter.name, kind, default=parameter.default, annotation=annotation)
+            )
+        if self._plan.device_argument:
+            parameters.append(inspect.Parameter("device", inspect.Parameter.KEYWORD_ONLY, default=None))
+        count = len(self._plan.results)
+        result: Any = None if count == 0 else torch.Tensor
+        if count > 1:
+            result = tuple[(torch.Tensor,) * count]  # type: ignore[misc]
+        return inspect.Signature(parameters, return_annotation=result)
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> Any:
+        """The ``wp.Kernel``."""
+        return self._plan.kernel.kernel
+
+    @property
+    def overload(self) -> Any:
+        """The ``OpOverload`` that ``torch.ops.namespace.name(...)`` calls, and that ``torch.library.opcheck`` takes."""
+        return self._registration.public_op
+
+    @property
+    def schema(self) -> str:
+        """The operator's schema, as PyTorch prints it."""
+        return str(self._registration.public_op._schema)
+
+    @property
+    def source(self) -> str:
+        """The Python text that was generated for this op."""
+        return self._registration.source
+
+    def explain(self) -> str:
+        """Roles, shapes, launch size, initial values and gradient policy, each with its reason, as text."""
+        return explain(self.name, self._plan)
+
+    def preload(self, device: torch.device | str | None = None) -> None:
+        """Build and load the kernel now, for example before a CUDA graph is captured.
+
+        Args:
+            device: where; None is PyTorch's default device.
+
+        Raises:
+            SignatureError: the kernel is generic, so that which kernel to load is known only at a call.
+        """
+        if self._instances.only is None:
+            raise SignatureError(f"{self.name}: preload: the kernel is generic, and is made at the first call of each dtype")
+        where = torch.device(device) if device is not None else torch.get_default_device()
+        if where.type not in ("cpu", "cuda"):
+            raise ArgumentError(f"{self.name}: argument 'device': expected cpu or cuda, got {where}")
+        self._instances.only.launcher.preload(where)
+
+    # --- copying ------------------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> WarpOp:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WarpOp:
+        return self
+
+    def __reduce__(self) -> str:
+        """By reference: the module attribute that is this op."""
+        if self._numbered:
+            raise pickle.PicklingError(
+                f"{self.name}: the name was numbered because it was taken, and may stand for another op elsewhere; give "
+                f"the op a name of its own with name='namespace::op' to pickle it"
+            )
+        found = _find_attribute(self)
+        if found is None:
+            raise pickle.PicklingError(
+                f"{self.name}: no attribute of the module {self.__module__!r} is this op, so that it can't be pickled by "
+                f"reference; assign it at the top of its module"
+            )
+        self.__qualname__ = found
+        return found
+
+
+def _find_attribute(op: WarpOp) -> str | None:
+    module = sys.modules.get(op.__module__)
+    if module is None:
+        return None
+    target: Any = module
+    for part in op._plan.kernel.qualname.split("."):
+        target = getattr(target, part, None)
+    if target is op:
+        return op._plan.kernel.qualname
+    for name, value in vars(module).items():
+        if value is op:
+            return name
+    return None
+
+
+__all__ = ["MISSING", "WarpOp", "list_ops"]

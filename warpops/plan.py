@@ -1,0 +1,328 @@
+"""The plan of one op: every decision, with its reason. Nothing later looks at the kernel again.
+
+``roles.py`` says who is input and who is output, ``extents.py`` derives shapes and the launch size; this module puts
+them together with what the gradient needs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .declaration import Callback, Declaration
+from .effects import ArrayEffects, Effects, Hazard
+from .errors import SignatureError
+from .extents import Cover, Extents, derive_extents
+from .kernel import MISSING, KernelSignature, Leaf
+from .roles import Role, assign_roles
+from .sizes import Expr
+
+Init = Literal["zeros", "empty"] | float
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One leaf of the kernel (or one extra size) with everything that was decided about it."""
+
+    leaf: Leaf
+    role: Role
+    dims: tuple[Expr | None, ...] | None = None
+    """What its Warp shape must be; None where nothing is demanded."""
+    shape: tuple[Expr, ...] | Callback | None = None
+    """The Warp shape of a fresh output or of scratch."""
+    optional: bool = False
+    init: Init = "zeros"
+    init_why: str = ""
+    differentiable: bool = False
+    """Inputs: gets a gradient. Outputs: takes a cotangent."""
+    saved: bool = False
+    """Outputs and scratch: backward needs the data that the launch left."""
+    retained: bool = False
+    """Outputs: the cotangent can be used without a private copy."""
+    null_adjoint_safe: bool = False
+    why: str = ""
+    """Where the role comes from."""
+
+    @property
+    def name(self) -> str:
+        return self.leaf.name
+
+    @property
+    def label(self) -> str:
+        return self.leaf.label
+
+    @property
+    def is_input(self) -> bool:
+        """It is a value of the op's schema."""
+        return self.role not in ("output", "scratch")
+
+    @property
+    def is_array(self) -> bool:
+        return self.leaf.is_array
+
+    @property
+    def is_result(self) -> bool:
+        return self.role in ("output", "inout")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of ``op(...)``: a tensor, a number, or a struct with several slots."""
+
+    name: str
+    slots: tuple[Slot, ...]
+    struct: bool = False
+    default: Any = MISSING
+    keyword_only: bool = False
+
+
+@dataclass(frozen=True)
+class OpPlan:
+    """Everything that the generated code is written from."""
+
+    kernel: KernelSignature
+    declaration: Declaration
+    effects: Effects
+    slots: tuple[Slot, ...]
+    """In the kernel's order, then the extra sizes."""
+    parameters: tuple[Parameter, ...]
+    results: tuple[str, ...]
+    """Names of outputs and in-out arrays, in the order of the op's result."""
+    extents: Extents
+    device_argument: bool
+    gradient: Literal["adjoint", "none"]
+    gradient_why: str
+    hazards: tuple[Hazard, ...]
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def slot(self, name: str) -> Slot:
+        return next(slot for slot in self.slots if slot.name == name)
+
+    @property
+    def inputs(self) -> tuple[Slot, ...]:
+        """The values of the schema, in order."""
+        return tuple(slot for parameter in self.parameters for slot in parameter.slots)
+
+    @property
+    def arrays(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.is_array)
+
+    @property
+    def result_slots(self) -> tuple[Slot, ...]:
+        return tuple(self.slot(name) for name in self.results)
+
+    @property
+    def scratch(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.role == "scratch")
+
+    @property
+    def kept(self) -> tuple[Slot, ...]:
+        """Fresh arrays whose data backward needs: what the raw op returns besides the results is the scratch of these."""
+        return tuple(slot for slot in self.slots if slot.saved)
+
+    @property
+    def mutated(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.role == "mutated")
+
+    @property
+    def gradients(self) -> tuple[Slot, ...]:
+        """The inputs that get gradients, in the schema's order."""
+        return tuple(slot for slot in self.inputs if slot.differentiable)
+
+
+def covers_exactly(shape: tuple[Expr, ...] | Callback | None, effects: ArrayEffects, extents: Extents) -> str | None:
+    """Why the launch fails to cover this array element by element; None where it does so provably."""
+    if not effects.filled:
+        return effects.filled_why or "not every element is provably written"
+    if shape is None or callable(shape) or extents.launch is None or callable(extents.launch):
+        return "its shape and the launch size are computed by callables, which can't be compared before the call"
+    for axis, use in enumerate(effects.axes):
+        if use.coordinate is not None and extents.launch[use.coordinate] != shape[axis]:
+            return (
+                f"its axis {axis} has size {shape[axis]}, and the launch has {extents.launch[use.coordinate]} "
+                f"threads there"
+            )
+    return None
+
+
+def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects) -> OpPlan:
+    """Decide everything.
+
+    Raises:
+        SignatureError: the declaration says too little, or contradicts the kernel.
+    """
+    roles = assign_roles(kernel, declaration, effects)
+    extents = derive_extents(kernel, declaration, effects, roles)
+    slots = tuple(_slot(leaf, declaration, effects, roles.by_name, roles.why, extents) for leaf in kernel.leaves)
+    slots += tuple(Slot(Leaf(size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes)
+    _check_inits(kernel, declaration, effects, slots)
+    parameters = _parameters(kernel, declaration, slots)
+    required = [s for p in parameters for s in p.slots if s.is_array and not s.optional]
+    device_argument = not required
+    names = [parameter.name for parameter in parameters]
+    if device_argument and "device" in names:
+        raise SignatureError(
+            f"{kernel.name}: the op has no required array and so gets an argument 'device' of its own; rename the "
+            f"kernel's argument 'device' ({kernel.file}:{kernel.line})"
+        )
+    gradient, why = _gradient_policy(kernel, declaration, effects, slots)
+    return OpPlan(
+        kernel=kernel,
+        declaration=declaration,
+        effects=effects,
+        slots=slots,
+        parameters=parameters,
+        results=roles.results,
+        extents=extents,
+        device_argument=device_argument,
+        gradient=gradient,
+        gradient_why=why,
+        hazards=tuple(h for h in effects.hazards if h.kind != "counter"),
+    )
+
+
+def _slot(
+    leaf: Leaf,
+    declaration: Declaration,
+    effects: Effects,
+    roles: dict[str, Role],
+    why: dict[str, str],
+    extents: Extents,
+) -> Slot:
+    role = roles[leaf.name]
+    optional = leaf.is_array and (leaf.default is None or leaf.label in declaration.optional)
+    if not leaf.is_array:
+        return Slot(leaf, role, why=why.get(leaf.name, ""))
+    known = effects.arrays.get(leaf.label) or ArrayEffects(
+        leaf.label, leaf.ndim, filled_why="the kernel's body could not be followed", null_adjoint_safe=False
+    )
+    shape = extents.shapes.get(leaf.name)
+    init: Init = "zeros"
+    init_why = ""
+    if role in ("output", "scratch"):
+        init, init_why = _init_of(leaf, declaration, known, shape, extents)
+    differentiable = leaf.differentiable and leaf.label not in declaration.nondiff and role != "mutated"
+    return Slot(
+        leaf=leaf,
+        role=role,
+        dims=extents.dims.get(leaf.name),
+        shape=shape,
+        optional=optional,
+        init=init,
+        init_why=init_why,
+        differentiable=differentiable,
+        saved=role in ("output", "scratch") and (known.reads_back or bool(known.escapes) or bool(effects.opaque)),
+        retained=role == "output" and known.stored_once and not known.view_stored and not known.escapes,
+        null_adjoint_safe=known.null_adjoint_safe and not effects.opaque,
+        why=why.get(leaf.name, ""),
+    )
+
+
+def _init_of(
+    leaf: Leaf,
+    declaration: Declaration,
+    known: ArrayEffects,
+    shape: tuple[Expr, ...] | Callback | None,
+    extents: Extents,
+) -> tuple[Init, str]:
+    declared = dict(declaration.inits).get(leaf.label, declaration.init)
+    if declared == "zeros" or declared == "empty":
+        return declared, "declared"  # type: ignore[return-value]
+    if declared is not None and declared != "auto":
+        return float(declared) if leaf.differentiable else declared, "declared"  # type: ignore[arg-type]
+    missing = covers_exactly(shape, known, extents)
+    if missing is None:
+        return "empty", f"every element is written: {known.filled_why}" if known.filled_why else "every element is written"
+    return "zeros", missing
+
+
+def _check_inits(
+    kernel: KernelSignature, declaration: Declaration, effects: Effects, slots: tuple[Slot, ...]
+) -> None:
+    by_label = {slot.label: slot for slot in slots}
+    for label, value in declaration.inits:
+        slot = by_label.get(label)
+        if slot is None or slot.role != "output":
+            close = difflib.get_close_matches(label, [s.label for s in slots if s.role == "output"], 1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise SignatureError(f"{kernel.name}: init names '{label}', which is no fresh output{hint}")
+        _check_number(kernel, slot, value)
+    for slot in slots:
+        if slot.role != "output":
+            continue
+        if declaration.init is not None and slot.label not in dict(declaration.inits):
+            _check_number(kernel, slot, declaration.init)
+        known = effects.arrays.get(slot.label)
+        if known is None:
+            continue
+        if slot.init == "empty" and known.atomics:
+            op, site = known.atomics[0]
+            raise SignatureError(
+                f"{kernel.name}: output '{slot.label}' is declared init='empty', and the kernel updates it with "
+                f"{op} at {site}, which reads what is there; leave init out (zeros), or give a number"
+            )
+        if slot.init_why != "declared" and known.reads_before_write is not None:
+            raise SignatureError(
+                f"{kernel.name}: output '{slot.label}' is read before the kernel writes it, at "
+                f"{known.reads_before_write}: `{known.reads_before_write.code}`; if its values before the launch matter, "
+                f"name it on both sides of the signature (in-out: '{slot.label} -> {slot.label}'), else declare what it "
+                f"holds with init={{'{slot.label}': 'zeros'}}"
+            )
+
+
+def _check_number(kernel: KernelSignature, slot: Slot, value: str | float) -> None:
+    scalar = slot.leaf.scalar
+    if isinstance(value, str) or scalar is None or scalar.kind == "float":
+        return
+    if not float(value).is_integer() or not scalar.low <= value <= scalar.high:
+        raise SignatureError(
+            f"{kernel.name}: init of '{slot.label}' is {value!r}, which {scalar.name} can't hold"
+        )
+
+
+def _parameters(kernel: KernelSignature, declaration: Declaration, slots: tuple[Slot, ...]) -> tuple[Parameter, ...]:
+    by_name = {slot.name: slot for slot in slots}
+    parameters: list[Parameter] = []
+    for argument in kernel.arguments:
+        own = tuple(by_name[leaf.name] for leaf in argument.leaves if by_name[leaf.name].is_input)
+        if not own:
+            continue
+        default = argument.default
+        parameters.append(Parameter(argument.name, own, argument.struct, default))
+    # A trailing optional array may be left out; one before a required argument is passed as None.
+    for position in range(len(parameters) - 1, -1, -1):
+        parameter = parameters[position]
+        if parameter.default is not MISSING:
+            continue
+        if parameter.struct or not parameter.slots[0].optional:
+            break
+        parameters[position] = Parameter(parameter.name, parameter.slots, False, None)
+    has_default = any(parameter.default is not MISSING for parameter in parameters)
+    parameters += [Parameter(size, (by_name[size],), keyword_only=has_default) for size in declaration.sizes]
+    return tuple(parameters)
+
+
+def _gradient_policy(
+    kernel: KernelSignature, declaration: Declaration, effects: Effects, slots: tuple[Slot, ...]
+) -> tuple[Literal["adjoint", "none"], str]:
+    if not any(s.differentiable and s.is_input for s in slots):
+        return "none", "no input can have a gradient"
+    if not any(s.differentiable and s.is_result for s in slots):
+        return "none", "no output can have a cotangent"
+    if not kernel.enable_backward:
+        return (
+            "none",
+            "the kernel is compiled without its backward (enable_backward=False); allow it in wp.kernel or in the "
+            "module's options, or give the op a backward with register_backward",
+        )
+    counters = [hazard for hazard in effects.hazards if hazard.kind == "counter"]
+    if counters:
+        return "none", f"{counters[0].message} ({counters[0].site}); give the op a backward with register_backward"
+    return "adjoint", "the kernel's own adjoint"
+
+
+__all__ = ["Cover", "OpPlan", "Parameter", "Slot", "plan_op"]

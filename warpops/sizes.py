@@ -1,0 +1,174 @@
+"""Size expressions: parse, print, evaluate. ``2 * n + 1``, ``min(n, k)``, ``n // 2``.
+
+An expression is a small tree; nothing else of Python is accepted, and nothing is ever passed to ``eval``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
+_RANK = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
+
+
+class SizeError(ValueError):
+    """A size expression can't be parsed, or has no value: text for the caller to put in its own message."""
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A size expression: an integer, a name, an operator or ``min``/``max`` over two expressions."""
+
+    head: str
+    """``int``, ``name``, an operator, ``min`` or ``max``."""
+    value: int | str = 0
+    items: tuple[Expr, ...] = ()
+
+    @property
+    def is_name(self) -> bool:
+        return self.head == "name"
+
+    @property
+    def is_int(self) -> bool:
+        return self.head == "int"
+
+    def names(self) -> Iterator[str]:
+        """Every name in it, in reading order."""
+        if self.is_name:
+            yield str(self.value)
+        for item in self.items:
+            yield from item.names()
+
+    def __str__(self) -> str:
+        return self.text({})
+
+    def text(self, rename: Mapping[str, str], rank: int = 0) -> str:
+        """As Python text, names renamed."""
+        if self.is_int:
+            return str(self.value) if int(self.value) >= 0 or rank == 0 else f"({self.value})"
+        if self.is_name:
+            return rename.get(str(self.value), str(self.value))
+        if self.head in ("min", "max"):
+            return f"{self.head}({', '.join(item.text(rename) for item in self.items)})"
+        own = _RANK[self.head]
+        left, right = self.items
+        text = f"{left.text(rename, own)} {self.head} {right.text(rename, own + 1)}"
+        return f"({text})" if own < rank else text
+
+    def evaluate(self, sizes: Mapping[str, Any]) -> Any:
+        """Its value; works on symbolic integers.
+
+        Raises:
+            SizeError: a name has no value, or a divisor is zero.
+        """
+        if self.is_int:
+            return self.value
+        if self.is_name:
+            try:
+                return sizes[str(self.value)]
+            except KeyError:
+                raise SizeError(f"the size '{self.value}' is not known") from None
+        left, right = (item.evaluate(sizes) for item in self.items)
+        if self.head == "+":
+            return left + right
+        if self.head == "-":
+            return left - right
+        if self.head == "*":
+            return left * right
+        if self.head in ("min", "max"):
+            return smallest(left, right) if self.head == "min" else largest(left, right)
+        if isinstance(right, int):
+            if right == 0:
+                raise SizeError(f"division by zero in '{self}'")
+        else:
+            torch._check(right != 0, lambda: f"division by zero in '{self}'")
+        return left // right if self.head == "//" else left % right
+
+
+def smallest(left: Any, right: Any) -> Any:
+    """``min`` that keeps symbolic integers symbolic."""
+    if isinstance(left, int) and isinstance(right, int):
+        return min(left, right)
+    return torch.sym_min(left, right)
+
+
+def largest(left: Any, right: Any) -> Any:
+    """``max`` that keeps symbolic integers symbolic."""
+    if isinstance(left, int) and isinstance(right, int):
+        return max(left, right)
+    return torch.sym_max(left, right)
+
+
+def integer(value: int) -> Expr:
+    return Expr("int", value)
+
+
+def name(value: str) -> Expr:
+    return Expr("name", value)
+
+
+def parse_sizes(text: str) -> tuple[Expr | None, ...]:
+    """Parse a comma-separated list of expressions; ``_`` is None (any size).
+
+    Raises:
+        SizeError: with advice for the common mistakes.
+    """
+    text = text.strip()
+    if not text:
+        return ()
+    try:
+        tree = ast.parse(f"({text},)", mode="eval").body
+    except SyntaxError:
+        if len(text.split()) > 1 and all(part.isidentifier() or part.isdigit() for part in text.split()):
+            raise SizeError(f"separate the sizes in '{text}' with commas: '{', '.join(text.split())}'") from None
+        raise SizeError(f"'{text}' is no list of size expressions") from None
+    assert isinstance(tree, ast.Tuple)
+    return tuple(_parse(item, text) for item in tree.elts)
+
+
+def _parse(node: ast.expr, text: str) -> Expr | None:
+    if isinstance(node, ast.Name) and node.id == "_":
+        return None
+    return _expression(node, text)
+
+
+def _expression(node: ast.expr, text: str) -> Expr:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return integer(node.value)
+    if isinstance(node, ast.Name):
+        if node.id == "_":
+            raise SizeError("'_' stands for any size and can't be part of an expression")
+        return name(node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        operand = _expression(node.operand, text)
+        if isinstance(node.op, ast.UAdd):
+            return operand
+        return integer(-int(operand.value)) if operand.is_int else Expr("-", 0, (integer(0), operand))
+    if isinstance(node, ast.BinOp):
+        symbol = OPERATORS.get(type(node.op))
+        if symbol is None:
+            advice = "; write '//' for a size" if isinstance(node.op, ast.Div) else ""
+            raise SizeError(f"'{ast.unparse(node)}' uses an operator that sizes don't have (+ - * // %){advice}")
+        return Expr(symbol, 0, (_expression(node.left, text), _expression(node.right, text)))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        if node.keywords or len(node.args) < 2:
+            raise SizeError(f"'{ast.unparse(node)}': {node.func.id} takes two sizes or more")
+        items = [_expression(argument, text) for argument in node.args]
+        folded = items[0]
+        for item in items[1:]:
+            folded = Expr(node.func.id, 0, (folded, item))
+        return folded
+    raise SizeError(
+        f"'{ast.unparse(node)}' is not allowed in a size: use integers, names, + - * // %, parentheses, min and max"
+    )
