@@ -2,8 +2,8 @@
 
 Imports the modules of ``warp.tests``, ``warp.examples``, ``warp.fem`` and ``warp.optim`` (those that import without
 optional packages), analyses every kernel in them, and prints how many are fully inferred, partly, and refused. With
-``--flags`` it also lets Warp generate each kernel's code (nothing is compiled) and checks that where Warp's own flags say
-that an array argument is written, the analysis says so too.
+``--flags`` it also lets Warp generate each kernel's code (nothing is compiled) and checks that where Warp's own flags
+say that an array argument is written, the analysis says so too.
 
     python benchmarks/inference.py [--flags] [--limit N]
 """
@@ -19,6 +19,7 @@ import pkgutil
 import statistics
 import sys
 import time
+import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -73,7 +74,7 @@ def kernels() -> list[Any]:
 
 
 def verdict(effects: Effects) -> str:
-    """Fully inferred: bare use needs no declaration. Partly: some roles or sizes are known. Refused: seen nowhere near."""
+    """``full``: no declaration is needed. ``partial``: some roles or sizes are known. ``refused``: it can't be seen."""
     if effects.opaque or effects.tid_rank is None:
         return "refused"
     roles = [role(array) for array in effects.arrays.values()]
@@ -105,7 +106,7 @@ def flag_mismatches(found: list[tuple[Any, Effects]]) -> tuple[int, list[str]]:
         options = {**kernel.module.options, **kernel.options, "verify_autograd_array_access": True, "output_arch": None}
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
-                builder = _Builder(context, kernel.module, options)
+                builder = _builder(context, kernel.module, options)
                 kernel.adj.build(builder)
             except Exception:  # kernels that are meant to fail, or want a device
                 continue
@@ -117,17 +118,11 @@ def flag_mismatches(found: list[tuple[Any, Effects]]) -> tuple[int, list[str]]:
     return checked, wrong
 
 
-def _Builder(context: Any, module: Any, options: dict[str, Any]) -> Any:
+def _builder(context: Any, module: Any, options: dict[str, Any]) -> Any:
     """A module builder without kernels: it generates code for one adjoint, and compiles nothing."""
 
-    class Empty:
-        unique_kernels: dict[Any, Any] = {}
-
-        @staticmethod
-        def get_unique_kernels() -> list[Any]:
-            return []
-
-    return context.ModuleBuilder(module, options, hasher=Empty())
+    nothing = types.SimpleNamespace(unique_kernels={}, get_unique_kernels=list)
+    return context.ModuleBuilder(module, options, hasher=nothing)
 
 
 def main() -> int:
@@ -158,8 +153,8 @@ def main() -> int:
     if times:
         ordered = sorted(times)
         print(
-            f"time per kernel: median {statistics.median(times):.2f} ms, 95 % {ordered[int(len(ordered) * 0.95)]:.2f} ms, "
-            f"most {ordered[-1]:.1f} ms"
+            f"time per kernel: median {statistics.median(times):.2f} ms, "
+            f"95 % {ordered[int(len(ordered) * 0.95)]:.2f} ms, most {ordered[-1]:.1f} ms"
         )
     if options.flags:
         checked, wrong = flag_mismatches(results)

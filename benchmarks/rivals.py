@@ -71,6 +71,9 @@ def add_16(
     y[i] = s + x8[i] + x9[i] + x10[i] + x11[i] + x12[i] + x13[i] + x14[i] + x15[i]
 
 
+wp.config.log_level = wp.LOG_ERROR
+wp.init()  # the recipes need it; warpops would see to it at the first call
+
 himmelblau_op = warp_op(himmelblau)
 logistic_op = warp_op(logistic)
 multiply_op = warp_op(multiply)

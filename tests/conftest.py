@@ -7,7 +7,7 @@ import torch
 import warp as wp
 from support import compiled, eager
 
-wp.config.quiet = True
+wp.config.log_level = wp.LOG_WARNING
 # The suite compiles many small modules: unoptimised code is made three times as fast, and computes the same.
 wp.config.optimization_level = 0
 

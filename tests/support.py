@@ -24,6 +24,12 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
     return torch.compile(function, fullgraph=True, **{"backend": "aot_eager", **options})
 
 
+def afresh(mode: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """As ``mode(function)``, with nothing compiled before: sizes are plain numbers in what it traces, and in messages."""
+    torch._dynamo.reset()
+    return mode(function)
+
+
 def inductor(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return torch.compile(function, fullgraph=True, **options)
 

@@ -82,6 +82,11 @@ def peak(x: wp.array[float], y: wp.array[float]):
     wp.atomic_max(y, 0, x[i])
 
 
+@wp.kernel
+def store_number(n: int, y: wp.array[wp.int64]):
+    y[wp.tid()] = wp.int64(n)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def initialised():
     wp.init()
@@ -141,10 +146,10 @@ def test_in_place_update(attached, want):
 @pytest.mark.parametrize(("attached", "want"), [(False, [0.0, 0.0]), (True, [5.0, 5.0])])
 def test_struct_of_arrays(attached, want):
     body, other, y, grad_y = Body(), Body(), array([0.0, 0.0]), array([1.0, 1.0])
-    body.x, other.x = array([1.0, 2.0]), array([0.0, 0.0])
-    grad = other.x
+    x, grad = array([1.0, 2.0]), array([0.0, 0.0])
     if attached:
-        body.x.grad, y.grad = grad, grad_y
+        x.grad, y.grad = grad, grad_y
+    body.x, other.x = x, grad
     wp.launch(
         through_struct, dim=2, inputs=[body], outputs=[y], adj_inputs=[other], adj_outputs=[grad_y], adjoint=True,
         device="cpu",
@@ -190,4 +195,6 @@ def test_a_launch_goes_onto_an_active_tape_unless_told_otherwise():
 
 
 def test_a_large_number_wraps_without_a_word():
-    assert wp.types.int32(2**31).value in (2**31, -(2**31))
+    y = wp.zeros(1, dtype=wp.int64, device="cpu")
+    wp.launch(store_number, dim=1, inputs=[2**40 + 7, y], device="cpu")
+    assert y.numpy().tolist() == [7]

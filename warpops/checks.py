@@ -22,7 +22,7 @@ import warp as wp
 from .errors import ArgumentError
 from .kernel import MISSING, SCALARS, Scalar
 from .plan import OpPlan, Slot
-from .sizes import Expr, SizeError
+from .sizes import Expr, SizeError, smallest
 
 
 SIZE = SCALARS[wp.int64]
@@ -68,7 +68,7 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
         value = values.get(slot.name)
         if slot.is_input and value is not None:
             warp_shapes[slot.name] = tuple(value.shape[: slot.leaf.ndim])
-    _check_reach(op, plan, warp_shapes, launch)
+    _check_reach(op, plan, warp_shapes, launch, sizes)
     return Measure(shapes, launch, where)
 
 
@@ -507,7 +507,11 @@ def check_rank(op: str, plan: OpPlan, given: int, rank: int | None) -> None:
 
 
 def _check_reach(
-    op: str, plan: OpPlan, shapes: Mapping[str, tuple[Any, ...]], launch: tuple[Any, ...]
+    op: str,
+    plan: OpPlan,
+    shapes: Mapping[str, tuple[Any, ...]],
+    launch: tuple[Any, ...],
+    sizes: Mapping[str, Any],
 ) -> None:
     if any(isinstance(size, int) and size == 0 for size in launch):
         return
@@ -515,6 +519,12 @@ def _check_reach(
         if cover.array not in shapes or cover.coordinate >= len(launch):
             continue
         size, threads = shapes[cover.array][cover.axis], launch[cover.coordinate]
+        for bound in cover.bounds:
+            if isinstance(bound, tuple):
+                bound = shapes[bound[0]][bound[1]] if bound[0] in shapes else 0
+            elif isinstance(bound, str):
+                bound = sizes[bound]
+            threads = smallest(threads, bound)
         if size is threads:
             continue
         slot = plan.slot(cover.array)
@@ -535,6 +545,18 @@ def _check_reach(
             lambda slot=slot, reach=reach, size=size: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it with "
                 f"the constant {reach.size - 1}"
+            ),
+        )
+    for count in plan.extents.counts:
+        if count.array not in shapes:
+            continue
+        size, number = shapes[count.array][count.axis], sizes[count.number]
+        slot = plan.slot(count.array)
+        _require(
+            size >= number,
+            lambda slot=slot, count=count, size=size, number=number: (  # type: ignore[misc]
+                f"{op}: argument '{slot.label}': its axis {count.axis} has size {size}, and the kernel indexes it in a "
+                f"loop up to '{count.number}', which is {number}"
             ),
         )
     for loop in plan.extents.loops:

@@ -9,6 +9,7 @@ from typing import Any, overload
 import warp as wp
 
 from . import _warp
+from .backward import declared_backward
 from .declaration import Declaration, declare
 from .effects import Effects, analyse
 from .errors import GradientWarning, SignatureError
@@ -140,20 +141,35 @@ def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
         declaration = declare(kernel.key, signature, **options)
     except TypeError as error:
         raise TypeError(str(error).replace("declare()", "warp_op()")) from None
+    return build_declared(kernel, declaration)
+
+
+def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = None, stacklevel: int = 4) -> WarpOp:
+    """An op of a kernel and a parsed declaration; a hidden one has a name of its own that no list shows."""
     effects = analyse(kernel)
     found = inspect_kernel(kernel)
     plan = plan_op(found, declaration, effects)
-    for hazard in plan.hazards:
+    for hazard in plan.hazards[:1]:
+        more = f" (and {len(plan.hazards) - 1} more; see explain())" if len(plan.hazards) > 1 else ""
         warnings.warn(
-            f"{plan.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.message}", GradientWarning, stacklevel=3
+            f"{plan.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.message}{more}",
+            GradientWarning,
+            stacklevel=stacklevel,
         )
-        break
+    backward = None
+    if declaration.backward is not None and plan.gradient == "custom":
+        backward = declared_backward(plan, declaration.backward, build_backward)
 
     def make(name: str, values: dict[str, Any]) -> Instance:
         return make_instance(name, concrete_plan(name, plan, declaration, effects, values))
 
     only = None if found.generic else (lambda name: make_instance(name, plan))
-    return WarpOp(plan, make, only)
+    return WarpOp(plan, make, only, backward, hidden)
+
+
+def build_backward(kernel: Any, declaration: Declaration, forward: str) -> WarpOp:
+    """The op of a kernel given with ``backward=``: registered, not listed."""
+    return build_declared(kernel, declaration, hidden=f"warpops::{forward}_backward_{kernel.key.split('.')[-1]}")
 
 
 def concrete_plan(

@@ -288,8 +288,17 @@ class Emitter:
                 threads = self.size(launch[cover.coordinate])
             else:
                 continue
+            limits = [threads]
+            for bound in cover.bounds:
+                if isinstance(bound, tuple):
+                    limits.append(length(*bound))
+                else:
+                    limits.append(self.sizes[bound] if isinstance(bound, str) else str(bound))
+            if len(limits) > 1:
+                threads = f"min({', '.join(limits)})"
             wrong.append(guard(cover.array, f"{threads} > {length(cover.array, cover.axis)}"))
         wrong += [guard(r.array, f"{length(r.array, r.axis)} < {r.size}") for r in plan.extents.reaches]
+        wrong += [guard(c.array, f"{length(c.array, c.axis)} < {self.sizes[c.number]}") for c in plan.extents.counts]
         for loop in plan.extents.loops:
             text = f"{length(loop.array, loop.axis)} < {length(loop.other, loop.other_axis)}"
             wrong.append(guard(loop.array, guard(loop.other, text)))

@@ -21,6 +21,17 @@ class Cover:
     array: str
     axis: int
     coordinate: int
+    bounds: tuple[str | tuple[str, int] | int, ...] = ()
+    """Bounds checks that hold before every use: the coordinate is below each of them."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """``array``'s axis is indexed by a loop over an int argument: it must be at least as long."""
+
+    array: str
+    axis: int
+    number: str
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,7 @@ class Extents:
     covers: tuple[Cover, ...] = ()
     reaches: tuple[Reach, ...] = ()
     loops: tuple[Loop, ...] = ()
+    counts: tuple[Count, ...] = ()
     why: dict[str, str] = field(default_factory=dict)
     uncovered: tuple[tuple[str, int, str], ...] = ()
     """Axes whose indices aren't checked, with the reason."""
@@ -103,6 +115,7 @@ class _Deriver:
             covers=tuple(self.covers(launch)),
             reaches=tuple(self.reaches()),
             loops=tuple(self.loops()),
+            counts=tuple(self.counts()),
             why=self.why,
             uncovered=tuple(
                 (leaf.label, axis, reason)
@@ -160,7 +173,7 @@ class _Deriver:
             axes = {
                 axis: use.coordinate
                 for axis, use in enumerate(self.uses(leaf))
-                if use.coordinate is not None and not use.offset and not getattr(use, "guarded", False)
+                if use.coordinate is not None and not use.offset and not use.guarded
             }
             if axes:
                 self.implied[leaf.name] = {axis: c for axis, c in axes.items() if c is not None}
@@ -204,7 +217,7 @@ class _Deriver:
                     continue
                 for axis, use in enumerate(self.uses(leaf)):
                     size = dims[axis]
-                    if use.coordinate != coordinate or use.offset or getattr(use, "guarded", False) or size is None:
+                    if use.coordinate != coordinate or use.offset or use.guarded or size is None:
                         continue
                     found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
             if len(found) > 1:
@@ -254,7 +267,7 @@ class _Deriver:
             sizes: list[Expr] = []
             for axis, use in enumerate(self.uses(leaf)):
                 c = use.coordinate
-                if c is None or use.offset or getattr(use, "guarded", False):
+                if c is None or use.offset or use.guarded:
                     break
                 if callable(launch):
                     break
@@ -338,12 +351,29 @@ class _Deriver:
         for leaf in self.arrays:
             for axis, use in enumerate(self.uses(leaf)):
                 c = use.coordinate
-                if c is None or getattr(use, "guarded", False):
+                if c is None or use.guarded:
                     continue
                 size = self.size_of(leaf, axis)
                 if not callable(launch) and c < len(launch) and size == launch[c]:
                     continue
-                found.append(Cover(leaf.name, axis, c))
+                bounds = []
+                for guard in self.effects.guards:
+                    bound = guard.bound
+                    if guard.coordinate == c:
+                        bounds.append((self.by_label[bound[0]].name, bound[1]) if isinstance(bound, tuple) else bound)
+                if (leaf.name, axis) not in bounds:
+                    found.append(Cover(leaf.name, axis, c, tuple(bounds)))
+        return found
+
+    def counts(self) -> list[Count]:
+        found = []
+        for leaf in self.arrays:
+            for axis, use in enumerate(self.uses(leaf)):
+                for number in use.int_loops:
+                    size = self.size_of(leaf, axis)
+                    if size is not None and size == name(number):
+                        continue
+                    found.append(Count(leaf.name, axis, number))
         return found
 
     def reaches(self) -> list[Reach]:

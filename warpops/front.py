@@ -298,7 +298,7 @@ class FrontEmitter:
             else:
                 text.add(f"return {result}")
             text._indent -= 1
-            text.add(f"except (AttributeError, TypeError, RuntimeError):")
+            text.add("except (AttributeError, TypeError, RuntimeError):")
             text.add(f"    {self.use('explain_failure')}({self.tuple_of(front.arguments)})")
             text.add("    raise")
 
@@ -324,11 +324,12 @@ class FrontEmitter:
         tensors = [s.name for s in plan.inputs if s.is_array or s.role == "tensor_scalar"]
         numbers = [name for name in arguments if name not in tensors]
         returned = [text.free(f"new_{s.name}", "new") if s.role == "inout" else s.name for s in front.returned]
-        kept = [s.name for s in plan.kept]
+        kept = returned[: len(plan.results)] if plan.gradient == "custom" else [s.name for s in plan.kept]
         with text.indented_class(self.classname, self.use("AutogradFunction")):
             text.add("@staticmethod")
             with text.indented(f"def forward(ctx, {', '.join(arguments)}):"):
-                text.add("ctx.set_materialize_grads(False)")
+                if plan.gradient != "custom":
+                    text.add("ctx.set_materialize_grads(False)")
                 saved = {name: name for name in tensors}
                 for slot in plan.mutated:
                     if plan.results:
@@ -355,6 +356,15 @@ class FrontEmitter:
             with text.indented(f"def backward(ctx, {', '.join(cots)}):"):
                 live = [c for c, s in zip(cots, plan.result_slots, strict=True) if s.differentiable]
                 nones = ", ".join("None" for _ in arguments)
+                if plan.gradient == "custom":
+                    text.add(f"{self.tuple_of([*tensors, *kept])} = ctx.saved_tensors")
+                    if numbers:
+                        text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                    text.add(
+                        f"return {self.use('custom_backward')}({self.tuple_of(arguments)}, {self.tuple_of(kept)}, "
+                        f"{self.tuple_of(cots)}, ctx.needs_input_grad)"
+                    )
+                    return
                 text.add(f"if {' and '.join(f'{c} is None' for c in live)}:")
                 text.add(f"    return {nones}")
                 if plan.gradient == "none":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import pickle
 import sys
@@ -12,12 +13,13 @@ from typing import Any
 
 import torch
 
-from .errors import ArgumentError, SignatureError
+from .backward import RegisteredBackward
+from .errors import ArgumentError, GradientError, SignatureError
 from .explain import explain
-from .instance import Instance
+from .instance import Instance, Instances
 from .kernel import MISSING
 from .plan import OpPlan
-from .register import Instances, Registration
+from .register import Registration
 
 _lock = threading.RLock()
 _ops: weakref.WeakValueDictionary[str, WarpOp] = weakref.WeakValueDictionary()
@@ -55,11 +57,18 @@ class WarpOp:
     """
 
     def __init__(
-        self, plan: OpPlan, make: Callable[[str, dict[str, Any]], Instance], only: Callable[[str], Instance] | None
+        self,
+        plan: OpPlan,
+        make: Callable[[str, dict[str, Any]], Instance],
+        only: Callable[[str], Instance] | None,
+        backward: Any = None,
+        hidden: str | None = None,
     ) -> None:
         declared = plan.declaration.name
         with _lock:
-            if declared is not None:
+            if hidden is not None:
+                self.name, self._numbered = hidden, False
+            elif declared is not None:
                 self.name, self._numbered = declared, False
             else:
                 self.name, self._numbered = _default_name(plan)
@@ -68,14 +77,61 @@ class WarpOp:
             self._instances = Instances(
                 name, plan, lambda values: make(name, values), only(name) if only is not None else None
             )
-            self._registration = Registration(name, plan, self._instances)
-            _ops[name] = self
-        self._call = self._registration.call
+            self._backward = backward
+            self._vmap: Any = None
+            self._register()
+            if hidden is None:
+                _ops[name] = self
         kernel = plan.kernel
         self.__name__, self.__qualname__, self.__module__ = plan.name, kernel.qualname, kernel.module
         self.__doc__ = kernel.doc
         self.__wrapped__ = kernel.kernel.func
         self.__signature__ = self._make_signature()
+
+    def _register(self) -> None:
+        """Register the op with PyTorch, anew where its backward or its vmap rule has changed."""
+        self._registration = Registration(self.name, self._plan, self._instances, self._backward, self._vmap)
+        self._call = self._registration.call
+
+    def register_backward(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the op a backward of your own, in place of the kernel's adjoint.
+
+        Args:
+            fn: ``fn(ctx, *grads)`` gets one cotangent per result (zeros where none came) and returns one gradient per
+                argument of the op, None where there is none. ``ctx.inputs`` and ``ctx.outputs`` are dicts by name.
+                Built of differentiable operations it gives double backward.
+
+        Returns:
+            ``fn``, so that it can be used as a decorator.
+
+        Raises:
+            GradientError: the op has no float input, or no float output.
+
+        Example:
+            >>> import torch, warp as wp
+            >>> from warpops import warp_op
+            >>> @warp_op("x[n] -> y[n]", dim="n")
+            ... @wp.kernel
+            ... def cube(x: wp.array[float], y: wp.array[float]):
+            ...     i = wp.tid()
+            ...     y[i] = x[i] * x[i] * x[i]
+            >>> @cube.register_backward
+            ... def cube_backward(ctx, grad_y):
+            ...     return 3.0 * ctx.inputs["x"] ** 2 * grad_y
+            >>> x = torch.tensor([2.0], requires_grad=True)
+            >>> torch.autograd.grad(cube(x).sum(), x)
+            (tensor([12.]),)
+        """
+        plan = self._plan
+        if not plan.gradients or not any(s.differentiable for s in plan.result_slots):
+            raise GradientError(f"{self.name}: register_backward: {plan.gradient_why}")
+        with _lock:
+            self._plan = dataclasses.replace(
+                plan, gradient="custom", gradient_why="registered with register_backward", hazards=()
+            )
+            self._backward = RegisteredBackward(fn)
+            self._register()
+        return fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
@@ -128,7 +184,7 @@ class WarpOp:
 
     @property
     def source(self) -> str:
-        """The Python text that was generated for this op."""
+        """The Python text that was generated for this op: its launches, its front-end, its autograd function."""
         return self._registration.source
 
     def explain(self) -> str:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .declaration import Callback, Declaration
-from .effects import ArrayEffects, Effects, Hazard
+from .effects import ArrayEffects, Effects, Hazard, Premise
 from .errors import SignatureError
 from .extents import Cover, Extents, derive_extents
 from .kernel import MISSING, KernelSignature, Leaf
 from .roles import Role, assign_roles
-from .sizes import Expr
+from .sizes import Expr, integer
+from .sizes import name as size_name
 
 Init = Literal["zeros", "empty"] | float
 
@@ -91,7 +92,7 @@ class OpPlan:
     """Names of outputs and in-out arrays, in the order of the op's result."""
     extents: Extents
     device_argument: bool
-    gradient: Literal["adjoint", "none"]
+    gradient: Literal["adjoint", "custom", "none"]
     gradient_why: str
     hazards: tuple[Hazard, ...]
 
@@ -134,9 +135,14 @@ class OpPlan:
         return tuple(slot for slot in self.inputs if slot.differentiable)
 
 
-def covers_exactly(shape: tuple[Expr, ...] | Callback | None, effects: ArrayEffects, extents: Extents) -> str | None:
-    """Why the launch fails to cover this array element by element; None where it does so provably."""
-    if not effects.filled:
+def covers_exactly(
+    shape: tuple[Expr, ...] | Callback | None, effects: ArrayEffects, extents: Extents, names: dict[str, str]
+) -> str | None:
+    """Why the launch fails to cover this array element by element; None where it does so provably.
+
+    ``names`` are schema names by label.
+    """
+    if not effects.filled and not (effects.filled_if and all(_holds(p, extents, names) for p in effects.filled_if)):
         return effects.filled_why or "not every element is provably written"
     if shape is None or callable(shape) or extents.launch is None or callable(extents.launch):
         return "its shape and the launch size are computed by callables, which can't be compared before the call"
@@ -149,6 +155,25 @@ def covers_exactly(shape: tuple[Expr, ...] | Callback | None, effects: ArrayEffe
     return None
 
 
+def _holds(premise: Premise, extents: Extents, names: dict[str, str]) -> bool:
+    """Whether the declared and derived sizes say that a premise's two sizes are equal."""
+
+    def size(of: int | str | tuple[str, int], coordinate: bool) -> Expr | None:
+        if isinstance(of, tuple):
+            name = names.get(of[0], of[0])
+            dims = extents.dims.get(name) or extents.shapes.get(name)
+            return None if dims is None or callable(dims) else dims[of[1]]
+        if isinstance(of, str):
+            return size_name(of)
+        if not coordinate:
+            return integer(of)
+        launch = extents.launch
+        return None if callable(launch) or of >= len(launch) else launch[of]
+
+    left, right = size(premise.left, True), size(premise.right, False)
+    return left is not None and left == right
+
+
 def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects) -> OpPlan:
     """Decide everything.
 
@@ -157,7 +182,8 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     """
     roles = assign_roles(kernel, declaration, effects)
     extents = derive_extents(kernel, declaration, effects, roles)
-    slots = tuple(_slot(leaf, declaration, effects, roles.by_name, roles.why, extents) for leaf in kernel.leaves)
+    names = {leaf.label: leaf.name for leaf in kernel.leaves}
+    slots = tuple(_slot(leaf, declaration, effects, roles.by_name, roles.why, extents, names) for leaf in kernel.leaves)
     slots += tuple(Slot(Leaf(size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes)
     _check_inits(kernel, declaration, effects, slots)
     parameters = _parameters(kernel, declaration, slots)
@@ -181,7 +207,7 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
         device_argument=device_argument,
         gradient=gradient,
         gradient_why=why,
-        hazards=tuple(h for h in effects.hazards if h.kind != "counter"),
+        hazards=tuple(h for h in effects.hazards if h.kind != "counter") if gradient == "adjoint" else (),
     )
 
 
@@ -192,6 +218,7 @@ def _slot(
     roles: dict[str, Role],
     why: dict[str, str],
     extents: Extents,
+    names: dict[str, str],
 ) -> Slot:
     role = roles[leaf.name]
     optional = leaf.is_array and (leaf.default is None or leaf.label in declaration.optional)
@@ -204,7 +231,7 @@ def _slot(
     init: Init = "zeros"
     init_why = ""
     if role in ("output", "scratch"):
-        init, init_why = _init_of(leaf, declaration, known, shape, extents)
+        init, init_why = _init_of(leaf, declaration, known, shape, extents, names)
     differentiable = leaf.differentiable and leaf.label not in declaration.nondiff and role != "mutated"
     return Slot(
         leaf=leaf,
@@ -228,13 +255,14 @@ def _init_of(
     known: ArrayEffects,
     shape: tuple[Expr, ...] | Callback | None,
     extents: Extents,
+    names: dict[str, str],
 ) -> tuple[Init, str]:
     declared = dict(declaration.inits).get(leaf.label, declaration.init)
     if declared == "zeros" or declared == "empty":
         return declared, "declared"  # type: ignore[return-value]
     if declared is not None and declared != "auto":
         return float(declared) if leaf.differentiable else declared, "declared"  # type: ignore[arg-type]
-    missing = covers_exactly(shape, known, extents)
+    missing = covers_exactly(shape, known, extents, names)
     if missing is None:
         return "empty", f"every element is written: {known.filled_why}" if known.filled_why else "every element is written"
     return "zeros", missing
@@ -308,11 +336,13 @@ def _parameters(kernel: KernelSignature, declaration: Declaration, slots: tuple[
 
 def _gradient_policy(
     kernel: KernelSignature, declaration: Declaration, effects: Effects, slots: tuple[Slot, ...]
-) -> tuple[Literal["adjoint", "none"], str]:
+) -> tuple[Literal["adjoint", "custom", "none"], str]:
     if not any(s.differentiable and s.is_input for s in slots):
         return "none", "no input can have a gradient"
     if not any(s.differentiable and s.is_result for s in slots):
         return "none", "no output can have a cotangent"
+    if declaration.backward is not None:
+        return "custom", "the declared backward"
     if not kernel.enable_backward:
         return (
             "none",

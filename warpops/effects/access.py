@@ -5,29 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from .forms import Affine, Arg, Clamped, Coord, Form, Less, Loop, Shape, Unknown, Whole
 from .model import Site
 from .record import Access, Frame, Record
 from .source import holds_floats
 from .state import Pattern, is_element, may_alias
-from .values import (
-    NO_TOKENS,
-    Affine,
-    Arg,
-    Array,
-    Clamped,
-    Coord,
-    Form,
-    Less,
-    LocalArrayRead,
-    Loop,
-    ReadOf,
-    Ref,
-    Shape,
-    Tokens,
-    Unknown,
-    Value,
-    Whole,
-)
+from .values import NO_TOKENS, Array, LocalArrayRead, ReadOf, Ref, Tokens, Value
 
 PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed"})
 """Atomics of which Warp's adjoint neither reads the array nor consumes its cotangent."""
@@ -52,9 +35,9 @@ def upper_bound(form: Affine, facts: Iterable[Less]) -> Shape | Arg | None:
     found: Shape | Arg | None = None
     for fact in facts:
         left, right = fact.left, fact.right
-        if left.base == form.base and isinstance(right.base, (Shape, Arg)):
-            if right.offset + form.offset - left.offset <= 0:
-                found = right.base if found is None or isinstance(right.base, Shape) else found
+        bounded = left.base == form.base and right.offset + form.offset - left.offset <= 0
+        if bounded and isinstance(right.base, (Shape, Arg)):
+            found = right.base if found is None or isinstance(right.base, Shape) else found
     return found
 
 
@@ -130,7 +113,7 @@ def read(
         after = _may_be_written(record, ref.root, pattern)
         own = is_element(pattern) and state.must.get((ref.root, pattern)) == frozenset()
         if after:
-            state.read_back |= {ref.root}
+            state.read_back |= {(ref.root, pattern)}
         if active:
             taints.add(ReadOf(ref.root, after))
         _add(
@@ -173,7 +156,7 @@ def store(
         pattern = pattern_of(ref, forms)
         again = component or any(not _distinct(pattern, loop) for loop in record.loops)
         state.stores[ref.root] = min(2, state.stores.get(ref.root, 0) + (2 if again else 1))
-        if ref.root in state.read_back:
+        if any(root == ref.root and may_alias(pattern, other) for root, other in state.read_back):
             record.restored.setdefault(ref.root, site)
         state.written |= {(ref.root, pattern)}
         if not component and not several and is_element(pattern):
@@ -213,7 +196,7 @@ def update(
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
         if name not in PURE_ATOMICS or used:
-            state.read_back |= {ref.root}
+            state.read_back |= {(ref.root, pattern)}
         state.written |= {(ref.root, pattern)}
         _add(
             record,
@@ -237,8 +220,9 @@ def escape(record: Record, array: Array, site: Site) -> None:
     for ref in array.refs:
         if not record.silent:
             record.escapes.setdefault((ref.root, site))
-        record.state.written |= {(ref.root, (Whole(True),) * len(ref.axes))}
-        record.state.read_back |= {ref.root}
+        anything = (ref.root, (Whole(True),) * len(ref.axes))
+        record.state.written |= {anything}
+        record.state.read_back |= {anything}
     record.flow(holds_floats(array.dtype))
 
 

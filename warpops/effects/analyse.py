@@ -8,7 +8,7 @@ from typing import Any
 from .conclude import conclude_array, find_guards
 from .hazards import find_hazards
 from .model import ArrayEffects, AxisUse, Effects, Site
-from .record import Frame, OutOfBudget, Record
+from .record import Frame, OutOfBudgetError, Record
 from .source import array_arguments, code_of, max_unroll, of_type, overwrites_are_copies
 from .state import State, meet_must, never_taken
 from .statements import execute
@@ -39,7 +39,7 @@ def _analyse(kernel: Any) -> Effects:
     frame = Frame(code, record.fresh(), env, kernel=True)
     try:
         execute(record, frame, code.body)
-    except (OutOfBudget, RecursionError):
+    except (OutOfBudgetError, RecursionError):
         return _unseen(kernel, arrays)
     end = _end(record, frame)
     rank = None if record.lost_rank else max(record.ranks, default=0)

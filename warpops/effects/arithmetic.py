@@ -4,41 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .forms import NO_TRUTH, Affine, Arg, Base, Clamped, Coord, Form, Less, Loop, Shape, Size, Truth, Unknown, literal
 from .model import Site
 from .record import Record
 from .state import Condition
-from .values import (
-    NO_TOKENS,
-    NO_TRUTH,
-    NOTHING,
-    Affine,
-    Arg,
-    Base,
-    Clamped,
-    Coord,
-    Form,
-    Less,
-    Loop,
-    Shape,
-    Size,
-    Truth,
-    Unknown,
-    Value,
-    literal,
-)
+from .values import NO_TOKENS, NOTHING, Value
 
 LINEAR = frozenset(
-    ["add", "sub", "neg", "pos", "copy", "transpose", "extract", "vector", "matrix", "quaternion", "transformation", "spatial_vector", "tile", "quat_identity", "transform_identity", "identity", "spatial_top", "spatial_bottom", "transform_get_translation", "transform_get_rotation", "matrix_from_cols", "matrix_from_rows", "skew", "diag", "get_diag", "trace", "tile_zeros", "tile_ones", "tile_full", "tile_view", "tile_squeeze", "tile_reshape", "tile_transpose", "tile_broadcast", "tile_sum", "tile_extract", "tile_astype", "untile", "tile_from_thread"]
+    [
+        "add",
+        "sub",
+        "neg",
+        "pos",
+        "copy",
+        "transpose",
+        "extract",
+        "vector",
+        "matrix",
+        "quaternion",
+        "transformation",
+        "spatial_vector",
+        "tile",
+        "quat_identity",
+        "transform_identity",
+        "identity",
+        "spatial_top",
+        "spatial_bottom",
+        "transform_get_translation",
+        "transform_get_rotation",
+        "matrix_from_cols",
+        "matrix_from_rows",
+        "skew",
+        "diag",
+        "get_diag",
+        "trace",
+        "tile_zeros",
+        "tile_ones",
+        "tile_full",
+        "tile_view",
+        "tile_squeeze",
+        "tile_reshape",
+        "tile_transpose",
+        "tile_broadcast",
+        "tile_sum",
+        "tile_extract",
+        "tile_astype",
+        "untile",
+        "tile_from_thread",
+    ]
 )
 """Builtins of which the adjoint needs no argument's value."""
 
 BILINEAR = frozenset(
-    ["mul", "dot", "ddot", "cross", "outer", "cw_mul", "spatial_dot", "spatial_cross", "spatial_cross_dual", "tile_matmul", "tile_dot"]
+    [
+        "mul",
+        "dot",
+        "ddot",
+        "cross",
+        "outer",
+        "cw_mul",
+        "spatial_dot",
+        "spatial_cross",
+        "spatial_cross_dual",
+        "tile_matmul",
+        "tile_dot",
+    ]
 )
 """Builtins of which the adjoint needs each argument's value for the other's gradient only."""
 
 WITHOUT_GRADIENT = frozenset(
-    ["floor", "ceil", "round", "rint", "trunc", "sign", "step", "argmin", "argmax", "len", "isnan", "isinf", "isfinite", "nonzero", "randi", "randf", "randn", "randu", "rand_init", "tid", "block_dim", "lower_bound", "tile_randi", "tile_randf", "tile_arange", "tile_argmin", "tile_argmax", "expect_eq", "expect_neq", "expect_near", "printf", "print", "unot", "invert", "bit_and", "bit_or", "bit_xor", "lshift", "rshift"]
+    [
+        "floor",
+        "ceil",
+        "round",
+        "rint",
+        "trunc",
+        "sign",
+        "step",
+        "argmin",
+        "argmax",
+        "len",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "nonzero",
+        "randi",
+        "randf",
+        "randn",
+        "randu",
+        "rand_init",
+        "tid",
+        "block_dim",
+        "lower_bound",
+        "tile_randi",
+        "tile_randf",
+        "tile_arange",
+        "tile_argmin",
+        "tile_argmax",
+        "expect_eq",
+        "expect_neq",
+        "expect_near",
+        "printf",
+        "print",
+        "unot",
+        "invert",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "lshift",
+        "rshift",
+    ]
 )
 """Builtins through which no gradient flows."""
 

@@ -7,25 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from . import access, arithmetic, expressions
+from . import access, arithmetic, expressions, places
+from .forms import Affine, Coord, Form, Unknown
 from .record import Frame, Record
-from .values import (
-    NO_TOKENS,
-    NOTHING,
-    UNKNOWN,
-    Abstract,
-    Affine,
-    Array,
-    Coord,
-    Counter,
-    Form,
-    Shapes,
-    Tuple,
-    Unknown,
-    Value,
-    is_active,
-    tokens_of,
-)
+from .source import holds_floats
+from .values import NO_TOKENS, NOTHING, UNKNOWN, Abstract, Array, Counter, Shapes, Tuple, Value, is_active, tokens_of
 
 if TYPE_CHECKING:
     from .calls import Arguments
@@ -140,7 +126,7 @@ def tid(record: Record, frame: Frame, rank: int) -> Abstract:
 def _len(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     value = arguments.values[0] if arguments.values else UNKNOWN
     if isinstance(value, Array):
-        return expressions._length(Shapes(value), 0)
+        return places.length(Shapes(value), 0)
     return Value(Unknown("a length"))
 
 
@@ -200,7 +186,7 @@ def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node:
     access.update(record, array, forms, name, value, site, tokens, used=used)
     root = next((ref.root for ref in array.refs), "a local array")
     taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
-    active = access.holds_floats(array.dtype)
+    active = holds_floats(array.dtype)
     return Value(Unknown(f"values of '{root}'"), active=active, data=True, tokens=taint | tokens)
 
 

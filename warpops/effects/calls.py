@@ -6,7 +6,13 @@ import ast
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import access, builtin_calls, expressions  # expressions and calls are mutually recursive, as the syntax is
+from . import (  # expressions and calls are mutually recursive, as the syntax is
+    access,
+    builtin_calls,
+    expressions,
+    places,
+)
+from .forms import Unknown
 from .record import Frame, Record
 from .source import (
     as_abstract,
@@ -43,7 +49,6 @@ from .values import (
     SomeType,
     Struct,
     Tuple,
-    Unknown,
     Value,
     is_active,
     join,
@@ -143,7 +148,7 @@ def _static(record: Record, frame: Frame, node: ast.Call) -> Abstract:
 
 def _address_of(record: Record, frame: Frame, node: ast.Call) -> Abstract:
     for argument in node.args:
-        place = expressions.locate(record, frame, argument)
+        place = places.locate(record, frame, argument)
         array = place.array if place.array is not None else place.value
         if isinstance(array, Array):
             access.escape(record, array, frame.code.site(node))
@@ -345,7 +350,7 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
 
 
 def _by_reference(record: Record, frame: Frame, value: Abstract, node: ast.expr) -> Abstract:
-    place = expressions.locate(record, frame, node)
+    place = places.locate(record, frame, node)
     if place.array is not None:
         return Element(place.array, place.forms, place.component)
     return value
@@ -358,7 +363,7 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
     for name, (value, argument) in bound.items():
         record.need(tokens_of(value), site)
         if is_reference(types.get(name)) and argument is not None:
-            place = expressions.locate(record, frame, argument)
+            place = places.locate(record, frame, argument)
             if place.array is not None:
                 access.escape(record, place.array, site)
             elif isinstance(argument, ast.Name):

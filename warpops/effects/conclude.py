@@ -6,23 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from .access import PURE_ATOMICS
+from .forms import Affine, Arg, Clamped, Coord, Covered, Form, Loop, Shape, Size, Unknown, bare_coordinate
 from .hazards import private
 from .model import ArrayEffects, AxisUse, Guard, Premise, Site
 from .record import Access, Record
 from .state import Condition, Pattern, State
-from .values import (
-    Affine,
-    Arg,
-    Clamped,
-    Coord,
-    Covered,
-    Form,
-    Loop,
-    Shape,
-    Size,
-    Unknown,
-    bare_coordinate,
-)
 
 
 def conclude_array(
@@ -53,7 +41,7 @@ def conclude_array(
         axes=tuple(_axis_use(name, axis, accesses, guards) for axis in range(ndim)),
         reads_before_write=_read_first(accesses, reads, rank) if stores and not hidden else None,
         reads_back=reads_back,
-        stored_once=not reads_back and _stored_once(record, stores, atomics, rank, end, name),
+        stored_once=ndim > 0 and not reads_back and _stored_once(record, stores, atomics, rank, end, name),
         filled=filled,
         filled_why=why,
         filled_if=premises,
@@ -228,7 +216,7 @@ def _coordinates_once(pattern: Pattern) -> bool:
 
 
 def _read_first(accesses: Sequence[Access], reads: Sequence[Access], rank: int | None) -> Site | None:
-    """A read that surely runs before this array is written: under no condition but bounds checks, of its own element."""
+    """A read of the own element that surely runs, under no condition but bounds checks, before any write."""
     if not private(accesses, rank):
         return None
     for read in reads:
@@ -257,7 +245,7 @@ def _filled(
         elif not premises:
             return True, (), f"every thread stores its elements, {_at(stores)}"
         else:
-            said = " and ".join(f"{_premise_name(p.left)} = {_premise_name(p.right)}" for p in premises)
+            said = " and ".join(f"{_side(p.left)} = {_bound_text(p.right)}" for p in premises)
             return False, premises, f"every element is stored only if {said}, {_at(stores)}"
     if reasons:
         return False, (), f"{reasons[0]}, {_at(stores)}"
@@ -268,10 +256,14 @@ def _at(stores: Sequence[Access]) -> str:
     return f"at {stores[0].site}" if stores else "nowhere"
 
 
-def _premise_name(side: int | str | tuple[str, int]) -> str:
-    if isinstance(side, tuple):
-        return f"{side[0]}.shape[{side[1]}]"
-    return f"the launch size of coordinate {side}" if isinstance(side, int) else f"'{side}'"
+def _side(left: int | tuple[str, int]) -> str:
+    return f"the launch size of coordinate {left}" if isinstance(left, int) else _bound_text(left)
+
+
+def _bound_text(bound: int | str | tuple[str, int]) -> str:
+    if isinstance(bound, tuple):
+        return f"{bound[0]}.shape[{bound[1]}]"
+    return f"'{bound}'" if isinstance(bound, str) else str(bound)
 
 
 def _unfillable(

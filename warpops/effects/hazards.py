@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .forms import bare_coordinate
 from .model import Hazard, Site
 from .record import Access, Record
 from .source import holds_floats
-from .values import Carried, Component, Counter, LocalArrayRead, ReadOf, bare_coordinate
+from .values import Carried, Component, Counter, LocalArrayRead, ReadOf
 
 
 def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
@@ -37,7 +38,7 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
                 "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
             )
     for name, warp_type in record.arrays.items():
-        if holds_floats(warp_type.dtype):
+        if holds_floats(getattr(warp_type, "dtype", None)):
             for kind, site, message in _array_hazards(record, name, rank):
                 add(kind, site, message, (name,))
     return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))

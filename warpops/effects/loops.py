@@ -14,26 +14,10 @@ from dataclasses import replace
 
 from . import arithmetic
 from .expressions import evaluate, meet_envs, number
+from .forms import Affine, Arg, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, literal
 from .record import Frame, LoopContext, Record
 from .state import Pattern, State, Written, leave_loop, meet_must, merge, never_taken
-from .values import (
-    NOTHING,
-    Abstract,
-    Affine,
-    Arg,
-    Array,
-    Carried,
-    Coord,
-    Covered,
-    Form,
-    Loop,
-    Shape,
-    Unknown,
-    Value,
-    join,
-    literal,
-    with_tokens,
-)
+from .values import NOTHING, Abstract, Array, Carried, Value, join, with_tokens
 
 MAX_PASSES = 4
 MAX_UNROLLED = 64
@@ -45,7 +29,16 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     if arguments is None:
         evaluate(record, frame, node.iter)
         index: Abstract = Value(Unknown("values of an iterator"), data=True)
-        _run(record, frame, node, {name: index}, record.fresh(), unrolled=False, at_least_once=False, variable=False)
+        _run(
+            record,
+            frame,
+            node,
+            {name: index},
+            record.loop_id(frame, node),
+            unrolled=False,
+            at_least_once=False,
+            variable=False,
+        )
         return
     literals = [value.const if type(value.const) is int else None for value in arguments]
     known = range(*literals) if all(n is not None for n in literals) and 0 not in literals[2:] else None  # type: ignore[arg-type]
@@ -54,7 +47,7 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
         _unrolled(record, frame, node, name, known)
         return
     unrolled = known is not None and len(known) <= record.unroll and not leaves
-    loop = _loop_variable(record.fresh(), [value.form for value in arguments])
+    loop = _loop_variable(record.loop_id(frame, node), [value.form for value in arguments])
     index = Value(
         Affine(loop),
         coords=any(v.coords for v in arguments),
@@ -142,7 +135,7 @@ def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: ra
 
 
 def run_while(record: Record, frame: Frame, node: ast.While) -> None:
-    loop = record.fresh()
+    loop = record.loop_id(frame, node)
     record.loop_sites[loop] = frame.code.site(node)
     if not _is_query(node.test):
         record.while_loops.add(loop)
@@ -196,9 +189,11 @@ def _run(
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
     before, outer = record.state, dict(frame.env)
-    head = {n: with_tokens(_varying(v), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()}
+    head = {
+        n: with_tokens(_varying(v, loop), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()
+    }
     earlier: frozenset[Written] = frozenset()
-    read_back: frozenset[str] = frozenset()
+    read_back: frozenset[Written] = frozenset()
     returns = len(frame.returns)
     record.silent += 1
     for attempt in range(MAX_PASSES):
@@ -209,13 +204,16 @@ def _run(
         end, _ = _pass(record, frame, node, index, loop, variable)
         del frame.returns[returns:]
         written = earlier | leave_loop(end.written - before.written, loop, again=True)
+        again = read_back | leave_loop(end.read_back - before.read_back, loop, again=True)
         grown = {
-            n: with_tokens(join(v, _varying(frame.env.get(n, v))), carried.get(n, frozenset())) if n in names else v
+            n: with_tokens(join(v, _varying(frame.env.get(n, v), loop)), carried.get(n, frozenset()))
+            if n in names
+            else v
             for n, v in head.items()
         }
-        if grown == head and written == earlier and end.read_back <= read_back | before.read_back:
+        if grown == head and written == earlier and again == read_back:
             break
-        head, earlier, read_back = grown, written, read_back | end.read_back
+        head, earlier, read_back = grown, written, again
         if attempt == MAX_PASSES - 2:
             head = {n: _given_up(v) if n in names else v for n, v in head.items()}
     record.silent -= 1
@@ -235,14 +233,26 @@ def _run(
     record.state = state
 
 
-def _varying(value: Abstract) -> Abstract:
-    """A variable at the head of a loop that assigns it: no constant, and no index known beforehand."""
-    if isinstance(value, Value):
-        form = value.form
-        if form is not None and not isinstance(form, Unknown):
-            form = Unknown("a variable of a loop", derived=True)
-        return replace(value, const=NOTHING, form=form)
-    return value
+def _varying(value: Abstract, loop: int | None = None) -> Abstract:
+    """A variable at the head of a loop that assigns it: no constant, and no index known beforehand.
+
+    Components that the loop's variable named belong to ``Earlier`` iterations of ``loop``, or to any (None).
+    """
+    if not isinstance(value, Value):
+        return value
+    form = value.form
+    if form is not None and not isinstance(form, Unknown):
+        form = Unknown("a variable of a loop", derived=True)
+    parts = None if value.parts is None else frozenset(_earlier_part(part, loop) for part in value.parts)
+    return replace(value, const=NOTHING, form=form, parts=parts)
+
+
+def _earlier_part(part: object, loop: int | None) -> object:
+    if not isinstance(part, tuple) or not any(isinstance(index, Loop) for index in part):
+        return part
+    if loop is None:
+        return "?"
+    return tuple(Earlier(index.id) if isinstance(index, Loop) and index.id == loop else index for index in part)
 
 
 def _given_up(value: Abstract) -> Abstract:
@@ -307,7 +317,7 @@ def _behind(before: State, end: State, exits: list[State], loop: int, *, at_leas
     """The state behind a loop: what some iteration may have done, and what all of them surely did."""
     state = before.copy()
     state.written = before.written | leave_loop(end.written, loop, again=False)
-    state.read_back |= end.read_back
+    state.read_back = before.read_back | leave_loop(end.read_back, loop, again=False)
     for array, count in end.stores.items():
         state.stores[array] = max(count, state.stores.get(array, 0))
     if end.alive:
@@ -352,7 +362,8 @@ def _filled(pattern: Pattern, loop: int) -> Pattern | None:
     if len(axes) != 1:
         return None
     form = pattern[axes[0]]
-    assert isinstance(form, Affine) and isinstance(form.base, Loop)
+    assert isinstance(form, Affine)
+    assert isinstance(form.base, Loop)
     if form.offset or not form.base.full or form.base.upper is None:
         return None
     if form.base.upper.offset or not isinstance(form.base.upper.base, (Shape, Arg)):

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .forms import Form
 from .model import Site
 from .source import Code
 from .state import Condition, State
-from .values import Abstract, Component, Form, Token
+from .values import Abstract, Component, Token
 
 BUDGET = 60_000
 """Syntax nodes that one analysis may visit; beyond it the rest of the kernel counts as unseen."""
 
 
-class OutOfBudget(Exception):
+class OutOfBudgetError(Exception):
     """The kernel is too large to be followed."""
 
 
@@ -96,6 +97,7 @@ class Record:
     lost_rank: bool = False
     tiled: bool = False
     loops: list[int] = field(default_factory=list)
+    loop_ids: dict[tuple[int, int], int] = field(default_factory=dict)
     depth: int = 0
     visited: int = 0
     next_id: int = 0
@@ -113,10 +115,14 @@ class Record:
         self.next_id += 1
         return self.next_id
 
+    def loop_id(self, frame: Frame, node: ast.AST) -> int:
+        """A loop's number: the same in each pass over it, so that passes can be compared."""
+        return self.loop_ids.setdefault((frame.id, id(node)), self.fresh())
+
     def tick(self) -> None:
         self.visited += 1
         if self.visited > BUDGET:
-            raise OutOfBudget
+            raise OutOfBudgetError
 
     def need(self, tokens: frozenset[Token], site: Site) -> None:
         """The adjoint needs the values behind these tokens."""

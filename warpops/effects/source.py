@@ -19,8 +19,9 @@ import warp._src.codegen as _codegen
 import warp._src.context as _context
 import warp._src.types as _types
 
+from .forms import Affine, Arg, Unknown, Whole
 from .model import Site
-from .values import NOTHING, PLAIN, Abstract, Affine, Arg, Array, Builtin, Object, Ref, Struct, Unknown, Value, Whole
+from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value
 
 _FLOATS = (wp.float16, wp.float32, wp.float64, getattr(wp, "bfloat16", wp.float16), float)
 _SMALL_INTS = (wp.int8, wp.uint8, wp.int16, wp.uint16)
@@ -99,7 +100,7 @@ def is_reference(warp_type: Any) -> bool:
 
 
 def is_generic(warp_type: Any) -> bool:
-    return warp_type is Any or (isinstance(warp_type, type) and warp_type in (_types.Scalar, _types.Float, _types.Int))
+    return warp_type is Any or any(warp_type is t for t in (_types.Scalar, _types.Float, _types.Int))
 
 
 def holds_floats(dtype: Any) -> bool:
@@ -148,17 +149,23 @@ def of_type(path: str | None, warp_type: Any) -> Abstract:
         return Struct(warp_type, path)
     if path is None:
         return PLAIN
+    if is_generic(warp_type):
+        # It may be an array: only an overload's types tell.
+        return Array(frozenset({Ref(path, ())}), 0)
     if warp_type is int or (isinstance(warp_type, type) and warp_type in _types.int_types):
         return Value(Affine(Arg(path)))
     return Value(Unknown(f"the argument '{path}'"))
 
 
 def array_arguments(kernel: Any) -> dict[str, Any]:
-    """The types of all array arguments and array fields of struct arguments, by dotted name."""
+    """The types of all array arguments and array fields of struct arguments, by dotted name.
+
+    An argument that is annotated ``typing.Any`` alone may be an array, and is among them.
+    """
     found: dict[str, Any] = {}
 
     def visit(path: str, warp_type: Any) -> None:
-        if is_array(warp_type):
+        if is_array(warp_type) or is_generic(warp_type):
             found[path] = warp_type
         elif is_struct(warp_type):
             for name, variable in warp_type.vars.items():
@@ -207,7 +214,7 @@ def as_abstract(value: Any) -> Abstract:
         return Object(value)
     if isinstance(value, (bool, int)):
         return Value(Affine(None, int(value)), const=value)
-    if isinstance(value, types.ModuleType) or isinstance(value, type) or callable(value):
+    if isinstance(value, (types.ModuleType, type)) or callable(value):
         return Object(value)
     if _types.is_value(value):
         number = getattr(value, "value", None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from .forms import Affine, Coord, Earlier, Form, Less, Loop, Size, Whole
 from .model import Site
-from .values import NO_TOKENS, Affine, Coord, Earlier, Form, Less, Loop, Size, Tokens, Whole
+from .values import NO_TOKENS, Tokens
 
 Pattern = tuple[Form, ...]
 Written = tuple[str, Pattern]
@@ -39,8 +40,8 @@ class State:
     """How often an element may have been stored so far: 0, 1, or 2 for more."""
     written: frozenset[Written] = frozenset()
     """Everything that this thread may have written."""
-    read_back: frozenset[str] = frozenset()
-    """Arrays read after they may have been written."""
+    read_back: frozenset[Written] = frozenset()
+    """What was read after it may have been written."""
     facts: frozenset[Less] = frozenset()
     conditions: tuple[Condition, ...] = ()
     alive: bool = True

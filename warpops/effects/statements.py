@@ -9,7 +9,9 @@ from typing import Any
 
 from . import access, arithmetic, builtin_calls, loops
 from .calls import call
-from .expressions import OPERATORS, Place, as_number, branch, copied, evaluate, load, locate, number
+from .expressions import OPERATORS, as_number, branch, copied, evaluate, number
+from .forms import Earlier, Loop, Unknown
+from .places import Place, load, locate
 from .record import Frame, Record
 from .source import adds_atomically, is_function, is_struct, struct_field
 from .values import (
@@ -23,7 +25,6 @@ from .values import (
     Object,
     Struct,
     Tuple,
-    Unknown,
     Value,
     tokens_of,
     with_tokens,
@@ -169,10 +170,10 @@ def _with_component(
     key = part if part is not None else "?"
     parts = whole.parts
     if not record.copies:
-        if not add and (whole.active and (parts is None or key in parts or "?" in parts or (key == "?" and parts))):
+        if not add and whole.active and (parts is None or any(_overlaps(key, other) for other in parts)):
             _component_warning(record, frame, node)
         for token in whole.tokens:
-            if isinstance(token, Component):
+            if isinstance(token, Component) and token in record.events:
                 record.components.setdefault(token, frame.code.site(node))
     if stored.active:
         record.flow(True)
@@ -186,6 +187,22 @@ def _with_component(
         form=None,
         const=NOTHING,
     )
+
+
+def _overlaps(a: Any, b: Any) -> bool:
+    """Whether two parts of a vector may be the same component: literal indices, a loop's variable, or a field."""
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return not any(_differs(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, str) and isinstance(b, str) and "?" not in (a, b):
+        return a == b
+    return True
+
+
+def _differs(x: Any, y: Any) -> bool:
+    if isinstance(x, int) and isinstance(y, int):
+        return x != y
+    loops = {type(x), type(y)}
+    return loops == {Loop, Earlier} and bool(x.id == y.id)
 
 
 def _component_warning(record: Record, frame: Frame, node: ast.AST) -> None:

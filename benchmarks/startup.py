@@ -1,0 +1,166 @@
+"""What warpops costs before the first call: its import, and the decoration of 500 kernels.
+
+    python benchmarks/startup.py
+    python benchmarks/startup.py --bars          # exit status 1 if a bound is missed
+
+Each measurement is made in a fresh process, the median of several. Kernels are drawn from several forms with constants of
+their own, so that no two are the same; Warp's cache is an empty folder, which must still be empty afterwards: nothing was
+compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from common import Bar, environment, judge, table, write_json
+
+FORMS = [
+    # elementwise
+    """
+@wp.kernel
+def kernel_{k}(a: wp.array[float], b: wp.array[float], out: wp.array[float]):
+    i = wp.tid()
+    out[i] = a[i] * {k}.0 + wp.sin(b[i])
+""",
+    # bounds check, vectors, a number
+    """
+@wp.kernel
+def kernel_{k}(x: wp.array[wp.vec3], rest: float, n: int, out: wp.array[float]):
+    i = wp.tid()
+    if i >= n:
+        return
+    d = wp.length(x[i]) - rest
+    out[i] = {k}.0 * d * d
+""",
+    # two axes, an inner loop
+    """
+@wp.kernel
+def kernel_{k}(a: wp.array2d[float], b: wp.array2d[float], out: wp.array2d[float]):
+    i, j = wp.tid()
+    s = float(0.0)
+    for m in range(a.shape[1]):
+        s += a[i, m] * b[m, j]
+    out[i, j] = s + {k}.0
+""",
+    # gather through a helper function, two outputs
+    """
+@wp.func
+def helper_{k}(a: wp.vec3, b: wp.vec3):
+    return wp.dot(a, b) * {k}.0
+
+@wp.kernel
+def kernel_{k}(x: wp.array[wp.vec3], index: wp.array[int], near: wp.array[float], far: wp.array[wp.vec3]):
+    i = wp.tid()
+    j = index[i]
+    near[i] = helper_{k}(x[j], x[j])
+    far[i] = x[j] * {k}.0
+""",
+]
+
+DECORATE = """
+import json, time
+import torch
+import warp as wp
+import warpops
+import many_kernels
+
+warpops.warp_op(many_kernels.first)  # what is done once a process
+begin = time.perf_counter()
+ops = [warpops.warp_op(kernel) for kernel in many_kernels.kernels]
+seconds = time.perf_counter() - begin
+assert len(ops) == len(many_kernels.kernels)
+print(json.dumps(seconds))
+"""
+
+IMPORT = """
+import json, sys, time
+import torch
+import warp
+before = set(sys.modules)
+begin = time.perf_counter()
+import warpops
+seconds = time.perf_counter() - begin
+print(json.dumps([seconds, sorted(name for name in set(sys.modules) - before if not name.startswith("warpops"))]))
+"""
+
+
+def write_kernels(folder: Path, count: int) -> None:
+    text = ["import warp as wp\n"]
+    text += [FORMS[k % len(FORMS)].format(k=k) for k in range(count)]
+    text.append(FORMS[0].format(k="first").replace("kernel_first", "first").replace("first.0", "0.5"))
+    text.append(f"\nkernels = [{', '.join(f'kernel_{k}' for k in range(count))}]\n")
+    (folder / "many_kernels.py").write_text("".join(text))
+
+
+def run(script: str, environ: dict[str, str]) -> Any:
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(count: int, repeats: int) -> dict[str, Any]:
+    decorate, imports, modules, compiled = [], [], [], 0
+    with tempfile.TemporaryDirectory() as name:
+        folder, cache = Path(name), Path(name) / "cache"
+        write_kernels(folder, count)
+        path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+        environ = dict(os.environ, PYTHONPATH=path, WARP_CACHE_PATH=str(cache))
+        run(IMPORT, environ)  # writes the byte code
+        for _ in range(repeats):
+            decorate.append(run(DECORATE, environ))
+            seconds, modules = run(IMPORT, environ)
+            imports.append(seconds)
+        compiled = sum(file.is_file() for file in cache.rglob("*"))
+    return {
+        "kernels": count,
+        "decorate_s": decorate,
+        "import_s": imports,
+        "modules": modules,
+        "compiled_files": compiled,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kernels", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--bars", action="store_true", help="compare with the bounds; exit status 1 if one is missed")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+
+    found = measure(options.kernels, options.repeats)
+    decorate, imported = statistics.median(found["decorate_s"]), statistics.median(found["import_s"])
+    about = environment()
+    print(", ".join(f"{key} {value}" for key, value in about.items()))
+    rows = [
+        [f"decorating {options.kernels} kernels", f"{decorate * 1e3:,.0f} ms"],
+        ["  each", f"{decorate / options.kernels * 1e3:.2f} ms"],
+        ["files that Warp compiled meanwhile", str(found["compiled_files"])],
+        ["importing warpops after torch and warp", f"{imported * 1e3:.1f} ms"],
+    ]
+    table(f"Start-up, medians of {options.repeats} processes", ["", ""], rows)
+    if found["modules"]:
+        print(f"\n  other modules that the import loads: {', '.join(found['modules'])}")
+    bars = [
+        Bar(f"seconds to decorate {options.kernels} kernels", decorate, 2.0),
+        Bar("files compiled at decoration", found["compiled_files"], 0),
+        Bar("seconds to import warpops after torch and warp", imported, 0.05),
+    ]
+    write_json(options.json, {"benchmark": "startup", "environment": about, **found})
+    if options.bars:
+        print()
+        return judge(bars)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

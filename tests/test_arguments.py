@@ -1,0 +1,305 @@
+"""Every check of a call's arguments: the whole message in eager code, and the same text under ``torch.compile``."""
+
+from __future__ import annotations
+
+import kernels
+import numpy as np
+import pytest
+import torch
+import warp as wp
+from support import afresh, close, compiled
+
+from warpops import ArgumentError, WarpOpError, warp_op
+
+
+@wp.kernel
+def everything(
+    x: wp.array2d[float],
+    v: wp.array[wp.vec3],
+    n: int,
+    small: wp.uint8,
+    large: wp.int64,
+    s: float,
+    half: wp.float16,
+    flag: bool,
+    g: wp.vec3,
+    m: wp.mat22,
+    y: wp.array[float],
+):
+    i = wp.tid()
+    y[i] = x[i, 0] * v[i][0] + s * float(n)
+
+
+op = warp_op(everything, "x[k, 2], v[k] -> y[k]", dim="k")
+
+
+def good(**changes):
+    arguments = {
+        "x": torch.ones(3, 2),
+        "v": torch.ones(3, 3),
+        "n": 1,
+        "small": 1,
+        "large": 1,
+        "s": 1.0,
+        "half": 1.0,
+        "flag": True,
+        "g": (1.0, 2.0, 3.0),
+        "m": ((1.0, 2.0), (3.0, 4.0)),
+    }
+    return {**arguments, **changes}
+
+
+X, V = "wp.array2d[wp.float32]", "wp.array[wp.vec3f]"
+TENSOR = (
+    "expected a number ({}), got a tensor of shape torch.Size([]); pass a Python number with .item(), or declare "
+    "tensor_scalars='{}' to give it as a 0-d tensor (its gradient would be lost)"
+)
+BATCH = "for 1 leading batch dimension use torch.vmap"
+INT32 = "[-2147483648, 2147483647] (int32)"
+INT64 = "[-9223372036854775808, 9223372036854775807] (int64)"
+
+CASES = {
+    "float64": ("x", torch.ones(3, 2).double(), f"expected dtype torch.float32 ({X}), got torch.float64; convert it with .to(...)"),
+    "float16": ("x", torch.ones(3, 2).half(), f"expected dtype torch.float32 ({X}), got torch.float16; convert it with .to(...)"),
+    "int64": ("x", torch.ones(3, 2).long(), f"expected dtype torch.float32 ({X}), got torch.int64; convert it with .to(...)"),
+    "bool": ("x", torch.ones(3, 2).bool(), f"expected dtype torch.float32 ({X}), got torch.bool; convert it with .to(...)"),
+    "complex": (
+        "x",
+        torch.ones(3, 2).cfloat(),
+        f"expected dtype torch.float32 ({X}), got torch.complex64; convert it with .to(...)",
+    ),
+    "list": ("x", [[1.0, 2.0]], f"expected a tensor ({X}), got list; convert it with torch.as_tensor"),
+    "ndarray": ("x", np.ones((3, 2), "f"), f"expected a tensor ({X}), got ndarray; convert it with torch.as_tensor"),
+    "None": ("x", None, f"expected a tensor ({X}), got None; only arrays declared optional may be None"),
+    "float": ("x", 1.0, f"expected a tensor ({X}), got float"),
+    "rank too low": ("x", torch.ones(6), f"expected 2 dimensions (k, 2) ({X}), got shape torch.Size([6])"),
+    "batched": ("x", torch.ones(1, 3, 2), f"expected 2 dimensions (k, 2) ({X}), got shape torch.Size([1, 3, 2]); {BATCH}"),
+    "0-d": (
+        "x",
+        torch.tensor(1.0),
+        f"expected 2 dimensions (k, 2) ({X}), got shape torch.Size([]); a 0-d tensor is no array, pass a tensor of one "
+        "element with .reshape(1)",
+    ),
+    "one vector": (
+        "v",
+        torch.ones(3),
+        f"expected 2 dimensions (k, 3) ({V}), got shape torch.Size([3]); for a single element pass v.unsqueeze(0)",
+    ),
+    "components": ("v", torch.ones(3, 4), f"expected shape (k, 3) ({V}), got torch.Size([3, 4])"),
+    "size": ("v", torch.ones(4, 3), "expected size 3 on axis 0 ('k', bound by 'x'), got 4: shape torch.Size([4, 3])"),
+    "constant size": ("x", torch.ones(3, 5), "expected size 2 on axis 1, got 5: shape torch.Size([3, 5])"),
+    "device": ("v", torch.ones(3, 3, device="meta"), "expected device cpu, that of 'x', got meta"),
+    "int above": ("n", 2**31, f"expected an int in {INT32}, got 2147483648"),
+    "int below": ("n", -(2**31) - 1, f"expected an int in {INT32}, got -2147483649"),
+    "float for int": ("n", 1.5, "expected an int (int32), got the float 1.5"),
+    "whole float for int": ("n", 2.0, "expected an int (int32), got the float 2.0"),
+    "str for int": ("n", "1", "expected a number (int32), got str"),
+    "None for int": ("n", None, "expected a number (int32), got NoneType"),
+    "list for int": ("n", [1], "expected a number (int32), got list"),
+    "tensor for int": ("n", torch.tensor(1), TENSOR.format("int32", "n")),
+    "negative for unsigned": ("small", -1, "expected an int in [0, 255] (uint8), got -1"),
+    "unsigned above": ("small", 256, "expected an int in [0, 255] (uint8), got 256"),
+    "int64 above": ("large", 2**63, f"expected an int in {INT64}, got 9223372036854775808"),
+    "float above": ("s", 1e39, "expected a float that float32 can hold, got 1e+39; inf and nan are allowed"),
+    "half above": ("half", 1e5, "expected a float that float16 can hold, got 100000.0; inf and nan are allowed"),
+    "str for float": ("s", "a", "expected a number (float32), got str"),
+    "complex for float": ("s", 1j, "expected a number (float32), got complex"),
+    "tensor for float": ("s", torch.tensor(1.0), TENSOR.format("float32", "s")),
+    "learned tensor for float": ("s", torch.tensor(1.0, requires_grad=True), TENSOR.format("float32", "s")),
+    "int for bool": ("flag", 2, "expected a bool, got 2"),
+    "str for bool": ("flag", "x", "expected a number (bool), got str"),
+    "tensor for bool": ("flag", torch.tensor(True), TENSOR.format("bool", "flag")),
+    "vector too short": ("g", (1.0, 2.0), "expected 3 numbers (vec3f), got 2"),
+    "matrix too short": ("m", (1.0, 2.0, 3.0), "expected 4 numbers (mat22f), got 3"),
+    "float for vector": ("g", 1.0, "expected 3 numbers (vec3f), got float"),
+    "None for vector": ("g", None, "expected 3 numbers (vec3f), got NoneType"),
+    "tensor for vector": (
+        "g",
+        torch.ones(3),
+        "expected 3 numbers (vec3f), got a tensor of shape torch.Size([3]); pass numbers with .tolist() (its gradient "
+        "would be lost), or take an array in the kernel",
+    ),
+    "float above in a vector": ("g", (1.0, 2.0, 1e39), "expected a float that float32 can hold, got 1e+39; inf and nan are allowed"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_argument_in_eager_code(case):
+    name, value, text = CASES[case]
+    with pytest.raises(ArgumentError) as caught:
+        op(**good(**{name: value}))
+    assert str(caught.value) == f"test_arguments::everything: argument '{name}': {text}"
+    assert isinstance(caught.value, (ValueError, WarpOpError))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_argument_in_compiled_code(case):
+    name, value, text = CASES[case]
+    with pytest.raises(Exception, match="everything") as caught:
+        compiled(lambda changed: op(**good(**{name: changed})))(value)
+    assert f"test_arguments::everything: argument '{name}': {text}" in str(caught.value)
+
+
+def test_a_sparse_tensor():
+    with pytest.raises(ArgumentError) as caught:
+        op(**good(x=torch.ones(3, 2).to_sparse()))
+    assert str(caught.value) == (
+        "test_arguments::everything: argument 'x': expected a strided tensor, got layout torch.sparse_coo"
+    )
+
+
+@pytest.mark.parametrize("bad", [(1.0, 2.0, "a"), (1.0, 2.0, None), (1.0, 2.0, torch.tensor(3.0))])
+def test_something_else_among_a_vector_s_numbers(mode, bad):
+    with pytest.raises(Exception, match="argument 'g': expected a number"):
+        mode(lambda g: op(**good(g=g)))(bad)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: op(torch.ones(3, 2)),
+        lambda: op(**good(), q=1),
+        lambda: op(*good().values(), 3),
+        lambda: op(torch.ones(3, 2), **good()),
+    ],
+)
+def test_missing_and_superfluous_arguments_name_the_op(call):
+    with pytest.raises(TypeError, match="everything"):
+        call()
+
+
+def test_nothing_is_launched_for_a_wrong_argument():
+    """The last argument is wrong, and the array that would change comes first."""
+    x, v = torch.ones(3), torch.ones(3)
+    with pytest.raises(ArgumentError, match="'dt'"):
+        kernels.step_op(x, v, "no")
+    assert torch.equal(x, torch.ones(3))
+    with pytest.raises(ArgumentError, match="'v'"):
+        kernels.step_op(x, torch.ones(4), 1.0)
+    assert torch.equal(x, torch.ones(3))
+
+
+# --- what passes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 5, -7, 2**31 - 1, -(2**31), True])
+def test_the_whole_range_of_an_int(mode, n):
+    got = mode(lambda n: op(**good(n=n)))(n)
+    close(got, torch.full((3,), 1.0 + float(n)))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 3.4e38, 1e-300, 2, True])
+def test_what_a_float_takes(mode, value):
+    got = mode(lambda s: kernels.scale_op(torch.ones(2), s))(value)
+    want = torch.full((2,), float(value), dtype=torch.float64).float()
+    assert torch.equal(got, want) or bool((got.isnan() & want.isnan()).all())
+
+
+@pytest.mark.parametrize("number", [np.float32(2.0), np.int64(2), np.float64(2.0), wp.float32(2.0)])
+def test_numbers_of_numpy_and_warp_are_numbers(number):
+    close(kernels.scale_op(torch.ones(2), number), torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("number", [np.int32(3), np.int64(3), wp.int32(3)])
+def test_ints_of_numpy_and_warp_are_ints(number):
+    close(op(**good(n=number)), torch.full((3,), 4.0))
+
+
+@pytest.mark.parametrize("flag", [True, False, 0, 1, np.bool_(True)])
+def test_what_a_bool_takes(flag):
+    got = kernels.mixed_op(torch.ones(2), 1.0, 2, flag)
+    close(got, torch.full((2,), -3.0 if flag else 3.0))
+
+
+def test_a_gradient_is_never_lost_through_a_number():
+    s = torch.tensor(2.0, requires_grad=True)
+    with pytest.raises(ArgumentError, match="argument 's'.*gradient would be lost"):
+        kernels.scale_op(torch.ones(2), s)
+    with pytest.raises(ArgumentError, match="argument 's'"):
+        kernels.scale_op(torch.ones(2), torch.nn.Parameter(torch.tensor(2.0)))
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+def test_meta_in_meta_out():
+    got = op(**good(x=torch.ones(3, 2, device="meta"), v=torch.ones(3, 3, device="meta")))
+    assert got.device.type == "meta"
+    assert got.shape == (3,)
+    assert got.dtype == torch.float32
+
+
+def test_the_default_device_and_dtype_are_not_asked(mode):
+    function = mode(kernels.square_op)
+    x = torch.randn(3, requires_grad=True)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            y = function(x)
+            (grad,) = torch.autograd.grad(y.sum(), x)
+    finally:
+        torch.set_default_dtype(default)
+    assert (y.device.type, y.dtype, grad.device.type, grad.dtype) == ("cpu", torch.float32, "cpu", torch.float32)
+    close(grad, 2 * x.detach())
+
+
+def test_a_tensor_elsewhere_in_the_fake_world_is_refused():
+    with pytest.raises(ArgumentError, match=r"argument 'w': expected device meta, that of 'x', got cpu"):
+        kernels.product_op(torch.ones(3, device="meta"), torch.ones(3))
+
+
+# --- indices that the launch size gives -------------------------------------------------------------------------------
+
+
+@wp.kernel
+def third(x: wp.array2d[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i, 2]
+
+
+@wp.kernel
+def dot_rows(x: wp.array2d[float], w: wp.array2d[float], y: wp.array[float]):
+    i = wp.tid()
+    total = float(0.0)
+    for j in range(x.shape[1]):
+        total += x[i, j] * w[i, j]
+    y[i] = total
+
+
+def test_a_launch_larger_than_an_array():
+    wide = warp_op(kernels.product, "x[n] -> y[n]", dim="n")
+    with pytest.raises(ArgumentError, match="'w'.*size 2.*3"):
+        wide(torch.ones(3), torch.ones(2))
+    beyond = warp_op(kernels.square, "x[n] -> y[n + 1]", dim="n + 1")
+    with pytest.raises(ArgumentError, match="'x'.*size 3.*4"):
+        beyond(torch.ones(3))
+    into = warp_op(kernels.square, "x[n] -> y[n - 1]", dim="n")
+    with pytest.raises(ArgumentError, match="'y'.*size 2.*3"):
+        into(torch.ones(3))
+
+
+def test_a_constant_index_beyond_an_array(mode):
+    op = warp_op(third, "x[n, _] -> y[n]", dim="n")
+    close(mode(op)(torch.ones(2, 3)), torch.ones(2))
+    with pytest.raises(Exception, match="'x': its axis 1 has size 2"):
+        afresh(mode, op)(torch.ones(2, 2))
+
+
+def test_a_loop_over_another_array_s_shape():
+    op = warp_op(dot_rows, "x[n, _], w[n, _] -> y[n]", dim="n")
+    close(op(torch.ones(2, 3), torch.ones(2, 4)), torch.full((2,), 3.0))
+    with pytest.raises(ArgumentError, match="'w': its axis 1 has size 2.*'x'"):
+        op(torch.ones(2, 3), torch.ones(2, 2))
+
+
+# --- checks at run time raise the class itself ------------------------------------------------------------------------
+
+
+def test_an_int_out_of_range_at_run_time():
+    function = compiled(lambda x, n: kernels.mixed_op(x, 1.0, n, False), dynamic=True)
+    x = torch.zeros(2)
+    for n in (3, 4, 5):
+        close(function(x, n), torch.full((2,), float(n)))
+    with pytest.raises(ArgumentError, match=r"argument 'n': expected an int in \[-2147483648, 2147483647\]"):
+        function(x, 2**31)

@@ -1,0 +1,229 @@
+"""Places: where a chain of subscripts and attributes leads, and what reading it does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import access, expressions  # mutually recursive, as the syntax is
+from .forms import Affine, Form, Shape, Unknown, Whole, literal
+from .record import Frame, Record
+from .source import as_abstract, is_array, is_struct, member, struct_field
+from .values import (
+    NO_TOKENS,
+    UNKNOWN,
+    Abstract,
+    Array,
+    Builtin,
+    Component,
+    Element,
+    Object,
+    Shapes,
+    SomeType,
+    Struct,
+    Tokens,
+    Tuple,
+    Value,
+    with_tokens,
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a chain of subscripts and attributes leads: an array element (or part of one), or just a value."""
+
+    array: Array | None
+    forms: tuple[Form, ...] = ()
+    component: bool = False
+    tokens: Tokens = NO_TOKENS
+    value: Abstract | None = None
+    part: Any = None
+    """For a part of a local value: which one, where that is a literal."""
+
+
+def locate(record: Record, frame: Frame, node: ast.expr) -> Place:
+    """Follow a chain of subscripts and attributes from its base."""
+    chain: list[ast.Subscript | ast.Attribute] = []
+    base: ast.expr = node
+    while isinstance(base, (ast.Subscript, ast.Attribute)):
+        chain.append(base)
+        base = base.value
+    found = frame.env.get(base.id) if isinstance(base, ast.Name) else None
+    if isinstance(found, Element):
+        place = Place(found.array, found.forms, found.component)
+    else:
+        place = Place(None, value=expressions.evaluate(record, frame, base))
+    pending: list[ast.expr] = []
+    for link in reversed(chain):
+        place, pending = _step(record, frame, place, link, pending)
+    return _finish(record, frame, place, pending)
+
+
+def _step(
+    record: Record, frame: Frame, place: Place, link: ast.Subscript | ast.Attribute, pending: list[ast.expr]
+) -> tuple[Place, list[ast.expr]]:
+    """One subscript or attribute. Consecutive subscripts of an array are one: Warp flattens ``x[i][j]``."""
+    if isinstance(link, ast.Subscript):
+        elements = list(link.slice.elts) if isinstance(link.slice, ast.Tuple) else [link.slice]
+        if place.array is None and isinstance(place.value, Array):
+            pending = [*pending, *elements]
+            ndim = place.value.ndim
+            if ndim and len(pending) >= ndim:
+                place = _finish(record, frame, place, pending[:ndim])
+                rest = pending[ndim:]
+                if rest and place.array is not None:
+                    place = _component(record, frame, place, rest)
+                return place, []
+            return place, pending
+        if place.array is not None:
+            return _component(record, frame, place, elements), []
+        return _part(record, frame, place, elements, link), []
+    place = _finish(record, frame, place, pending)
+    if place.array is not None:
+        return _element_field(place, link.attr), []
+    return Place(None, value=_attribute(record, frame, place.value, link), part=link.attr), []
+
+
+def _finish(record: Record, frame: Frame, place: Place, pending: list[ast.expr]) -> Place:
+    """Apply collected indices to an array: an element, or a view where there are too few."""
+    if not pending or not isinstance(place.value, Array):
+        return place
+    array = place.value
+    values = [_index(record, frame, element) for element in pending]
+    tokens: Tokens = frozenset().union(*(v.tokens for v in values))
+    forms = tuple(v.form if isinstance(v.form, Whole) else access.index_form(record, v) for v in values)
+    if not array.ndim:
+        # The rank is unknown: it may be an element, a view, or a vector's component.
+        return Place(replace(array, ndim=len(forms)), forms, True, tokens)
+    if len(forms) < array.ndim or any(isinstance(form, Whole) for form in forms):
+        return Place(None, value=with_tokens(access.narrow(array, forms), tokens))
+    return Place(array, forms, False, tokens)
+
+
+def _index(record: Record, frame: Frame, node: ast.expr) -> Value:
+    if not isinstance(node, ast.Slice):
+        return expressions.number(record, frame, node)
+    bounds = [expressions.number(record, frame, n) for n in (node.lower, node.upper, node.step) if n is not None]
+    tokens: Tokens = frozenset().union(*(b.tokens for b in bounds)) if bounds else NO_TOKENS
+    return Value(Whole(sliced=bool(bounds)), tokens=tokens)
+
+
+def _component(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr]) -> Place:
+    values = [_index(record, frame, element) for element in indices]
+    tokens = place.tokens.union(*(v.tokens for v in values))
+    return replace(place, component=True, tokens=tokens)
+
+
+def _element_field(place: Place, name: str) -> Place:
+    """A field or component of an array element."""
+    assert place.array is not None
+    dtype = place.array.dtype
+    variable = getattr(dtype, "vars", {}).get(name) if is_struct(dtype) else None
+    if variable is None:
+        return replace(place, component=True)
+    if is_array(variable.type):
+        # An array that lies in another array's elements: no argument of the kernel, wherever it points.
+        pointed = Array(frozenset(), int(variable.type.ndim), variable.type.dtype, local=True)
+        return Place(None, value=pointed, part="pointer")
+    return replace(place, array=replace(place.array, dtype=variable.type), component=True)
+
+
+def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr], link: ast.Subscript) -> Place:
+    """A part of a local value: a component, an element of a tuple, a length of ``x.shape``."""
+    value = place.value
+    if isinstance(value, Object) and getattr(value.value, "__name__", "") == "adjoint":
+        record.opaque.setdefault(frame.code.site(link))
+        return Place(None, value=UNKNOWN)
+    values = [_index(record, frame, element) for element in indices]
+    literals = tuple(literal(v.form) for v in values)
+    if isinstance(value, Tuple) and literals[0] is not None and -len(value.items) <= literals[0] < len(value.items):
+        return Place(None, value=value.items[literals[0]])
+    if isinstance(value, Shapes):
+        if literals[0] is None:
+            return Place(None, value=Value(Unknown("a length that can't be followed")))
+        return Place(None, value=length(value, literals[0]))
+    if isinstance(value, Object):
+        try:
+            return Place(None, value=as_abstract(value.value[literals if len(literals) > 1 else literals[0]]))
+        except Exception:  # whatever the object's own subscript raises
+            return Place(None, value=UNKNOWN)
+    current = expressions.as_number(record, frame, value if value is not None else UNKNOWN, link)
+    tokens: Tokens = frozenset().union(*(v.tokens for v in values))
+    if current.active:
+        record.need(tokens, frame.code.site(link))
+    loops = tuple(v.form.base if isinstance(v.form, Affine) and v.form.base else None for v in values)
+    exact = all(n is not None or loop is not None for n, loop in zip(literals, loops, strict=True))
+    part = tuple(n if n is not None else loop for n, loop in zip(literals, loops, strict=True)) if exact else None
+    return Place(None, value=_extracted(current, tokens), part=part)
+
+
+def _extracted(value: Value, tokens: Tokens = NO_TOKENS) -> Value:
+    """A copy of a component: later stores into the vector don't reach it."""
+    kept = frozenset(token for token in value.tokens if not isinstance(token, Component))
+    form = value.form if isinstance(value.form, Unknown) else Unknown("a component of a vector", value.coords)
+    return Value(form, value.active, value.coords, value.data, kept | tokens)
+
+
+def length(shapes: Shapes, axis: int) -> Value:
+    """``x.shape[axis]``; a view's axes are counted from its first free one."""
+    refs = shapes.array.refs
+    if len(refs) == 1 and not shapes.array.local:
+        ref = next(iter(refs))
+        free = ref.free
+        if -len(free) <= axis < len(free):
+            form = ref.axes[free[axis]]
+            if isinstance(form, Whole) and not form.sliced:
+                return Value(Affine(Shape(ref.root, free[axis])))
+    return Value(Unknown("the length of more than one array, or of a slice"))
+
+
+def _attribute(record: Record, frame: Frame, value: Abstract | None, node: ast.Attribute) -> Abstract:
+    name = node.attr
+    if isinstance(value, Object):
+        if value.value is SomeType:
+            return value
+        found = member(value.value, name)
+        return as_abstract(found) if found is not None else UNKNOWN
+    if isinstance(value, Struct):
+        return struct_field(value, name)
+    if isinstance(value, Array):
+        if name == "shape":
+            return Shapes(value)
+        if name in ("ptr", "data", "grad"):
+            site = frame.code.site(node)
+            access.escape(record, value, site)
+            record.opaque.setdefault(site)
+            return UNKNOWN
+        if name == "dtype":
+            return Object(value.dtype if is_struct(value.dtype) else SomeType)
+        if name == "size" and value.ndim == 1:
+            return length(Shapes(value), 0)
+        return Value(Unknown(f"the array's {name}"))
+    if isinstance(value, Builtin):
+        return UNKNOWN
+    if name == "dtype":
+        return Object(SomeType)
+    current = expressions.as_number(record, frame, value if value is not None else UNKNOWN, node)
+    if current.element is not None:
+        return _field_of_element(current, name)
+    return _extracted(current)
+
+
+def _field_of_element(value: Value, name: str) -> Abstract:
+    variable = getattr(value.element, "vars", {}).get(name)
+    if variable is None:
+        return _extracted(value)
+    if is_array(variable.type):
+        return Array(frozenset(), int(variable.type.ndim), variable.type.dtype, local=True, tokens=value.tokens)
+    part = _extracted(value)
+    return replace(part, element=variable.type if is_struct(variable.type) else None)
+
+
+def load(record: Record, frame: Frame, place: Place, node: ast.AST) -> Abstract:
+    """The value at a place, read."""
+    if place.array is None:
+        return place.value if place.value is not None else UNKNOWN
+    value = access.read(record, frame, place.array, place.forms, frame.code.site(node), place.tokens)
+    return replace(value, element=place.array.dtype) if is_struct(place.array.dtype) else value

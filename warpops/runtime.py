@@ -1,0 +1,441 @@
+"""What the generated front calls besides PyTorch's own functions. Nothing here is on the eager fast path."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _torch, checks
+from .errors import ArgumentError, GradientError
+from .front import Front
+from .instance import Instance, Instances
+from .plan import OpPlan
+from .refusal import refusal_op, runtimes
+from .values import default_value, field_of, guard_number, handle_of, traced_tensor, traced_vector
+
+if TYPE_CHECKING:
+    from .register import Registration
+
+AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+_pinned: set[Any] = set()
+"""Leases of ops that were compiled: graphs call their operators by name."""
+
+
+class Runtime:
+    """The helpers of one op's front, and its slower ways: traced, under transforms, refused."""
+
+    def __init__(self, name: str, plan: OpPlan, front: Front, instances: Instances, registration: Registration) -> None:
+        self.name, self.plan, self.front, self.instances = name, plan, front, instances
+        self.public_op, self.forward_op = registration.public_op, registration.forward_op
+        self.forward_into_op = registration.forward_into_op
+        self.backward_op, self.backward_into_op = registration.backward_op, registration.backward_into_op
+        self.key = f"{name}.{registration.key}"
+        self.lease = weakref.ref(registration.lease)
+        self.slots = {slot.name: slot for slot in plan.slots}
+        self.custom = registration.backward
+        self._eager: Any = None
+        self._function: Any = None
+        self._transforms: Any = None
+
+    def finish(self, eager: Callable[..., Any], function: Any) -> None:
+        self._eager = weakref.ref(eager)
+        self._function = weakref.ref(function) if function is not None else None
+
+    def helpers(self) -> dict[str, Any]:
+        """The scope of the generated front."""
+        return {
+            "is_compiling": torch.compiler.is_compiling,
+            "functorch_level": _torch.functorch_level,
+            "autocast_active": _torch.autocast_active,
+            "forward_ad": _torch.forward_ad,
+            "grad_enabled": _torch.grad_enabled,
+            "guard_scalar": guard_number,
+            "increment_version": increment_version,
+            "Tensor": torch.Tensor,
+            "AutogradFunction": torch.autograd.Function,
+            "public_op": self.public_op,
+            "forward_op": self.forward_op,
+            "backward_op": self.backward_op,
+            "defaults": {p.name: default_value(p.default) for p in self.plan.parameters},
+            "field": field_of,
+            "handle": handle_of,
+            "traced_vector": traced_vector,
+            "traced_tensor": traced_tensor,
+            "refuse_traced": self.traced_refusal(),
+            "to_number": self.to_number,
+            "to_vector": self.to_vector,
+            "to_handle": self.to_handle,
+            "to_tensor": self.to_tensor,
+            "special": self.special,
+            "explain_failure": self.explain_failure,
+            "refuse_mutation": self.refuse_mutation,
+            "refuse_gradient": self.refuse_gradient,
+            "traced_forward": self.traced_forward,
+            "traced_backward": self.traced_backward,
+            "backward_once": self.backward_once,
+            "custom_backward": self.custom_backward,
+        }
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def values(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        return dict(zip(self.front.arguments, arguments, strict=False))
+
+    def device(self, arguments: tuple[Any, ...]) -> Any:
+        return arguments[len(self.plan.inputs)] if self.plan.device_argument else None
+
+    def to_number(self, name: str, value: Any) -> Any:
+        slot = self.slots[name]
+        scalar = slot.leaf.scalar
+        if slot.role == "size":
+            scalar = checks.SIZE
+        checks.check_number(self.name, slot, scalar, value)
+        plain = checks.plain_number(value)
+        if plain is None:
+            return value
+        kind = "float" if scalar is None else scalar.kind
+        return {"float": float, "int": int, "bool": bool}[kind](plain)
+
+    def to_vector(self, name: str, value: Any) -> list[Any]:
+        slot = self.slots[name]
+        if slot.leaf.component is not None and slot.leaf.scalar is not None:
+            checks.check_slot(self.name, slot, value)
+        items = checks.flatten(value)
+        if items is None:
+            raise ArgumentError(
+                f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got "
+                f"{type(value).__name__}"
+            )
+        kind = slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float"
+        convert = {"float": float, "int": int, "bool": bool}[kind]
+        return [item if isinstance(item, (torch.SymInt, torch.SymFloat)) else convert(checks.plain_number(item)) for item in items]
+
+    def to_handle(self, name: str, value: Any) -> Any:
+        slot = self.slots[name]
+        value = handle_of(value)
+        checks.check_number(self.name, slot, slot.leaf.scalar, value)
+        plain = checks.plain_number(value)
+        if plain is None:
+            return value
+        return int(plain) - 2**64 if plain >= 2**63 else int(plain)
+
+    def to_tensor(self, name: str, value: Any) -> torch.Tensor:
+        slot = self.slots[name]
+        if isinstance(value, torch.Tensor):
+            return value
+        plain = self.to_number(name, value)
+        scalar = slot.leaf.scalar
+        exact = torch.float64 if scalar is None or scalar.kind == "float" else torch.int64
+        return torch.tensor(plain, dtype=exact, device="cpu")
+
+    # --- refusals -----------------------------------------------------------------------------------------------------
+
+    def traced_refusal(self) -> Callable[..., Any]:
+        key, refuse = self.key, refusal_op()
+        runtimes[key] = self
+
+        def refuse_traced(index: int, value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return refuse(key, index, value, "")
+            return refuse(key, index, None, type(value).__name__)
+
+        return refuse_traced
+
+    def refuse_value(self, index: int, value: torch.Tensor | None, shown: str) -> None:
+        """Raise for one argument whose type compiled code found wrong."""
+        slot = self.plan.inputs[index]
+        if value is not None:
+            checks.check_slot(self.name, slot, value)
+        what = {"array": "a tensor", "handle": "an int or a Warp object", "vector": "numbers"}.get(slot.leaf.kind)
+        if what is None:
+            kind = "int" if slot.role == "size" else (slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float")
+            what = {"float": "a number", "int": "an int", "bool": "a bool"}[kind]
+        type_name = slot.leaf.type_name or "int"
+        raise ArgumentError(f"{self.name}: argument '{slot.label}': expected {what} ({type_name}), got {shown}")
+
+    def explain_failure(self, arguments: tuple[Any, ...]) -> None:
+        """Raise what is wrong with a call's arguments; returns where nothing is."""
+        values = self.values(arguments)
+        for slot in self.plan.inputs:
+            if slot.leaf.generic:
+                if slot.is_array and not isinstance(values[slot.name], torch.Tensor) and values[slot.name] is not None:
+                    raise ArgumentError(
+                        f"{self.name}: argument '{slot.label}': expected a tensor ({slot.leaf.type_name}), got "
+                        f"{type(values[slot.name]).__name__}"
+                    )
+                continue
+            checks.check_slot(self.name, slot, values[slot.name])
+        instance = self.instances.select(arguments)
+        try:
+            checks.measure(self.name, instance.plan, values, self.device(arguments))
+        except (AttributeError, TypeError, RuntimeError):
+            return
+
+    def refuse_mutation(self, arguments: tuple[Any, ...]) -> None:
+        values = self.values(arguments)
+        for slot in self.plan.inputs:
+            value = values[slot.name]
+            if isinstance(value, torch.Tensor) and value.requires_grad and slot.is_array:
+                if slot.role == "mutated":
+                    raise GradientError(
+                        f"{self.name}: argument '{slot.label}' is changed in place and requires grad; call under "
+                        f"torch.no_grad(), pass {slot.name}.detach(), or make it in-out in the signature"
+                    )
+                if not self.plan.results:
+                    raise GradientError(
+                        f"{self.name}: argument '{slot.label}' requires grad, and an op that only changes arrays in place "
+                        f"has no output to carry it; call under torch.no_grad(), or pass {slot.name}.detach()"
+                    )
+
+    def refuse_gradient(self) -> None:
+        raise GradientError(f"{self.name} has no gradient: {self.plan.gradient_why} [backward]")
+
+    # --- special modes ------------------------------------------------------------------------------------------------
+
+    def special(self, arguments: tuple[Any, ...]) -> Any:
+        """A call under autocast, forward-mode AD or a torch.func transform."""
+        if _torch.autocast_active():
+            arguments = self.cast(arguments)
+        self.refuse_tangents(arguments)
+        if _torch.functorch_level() is not None:
+            return self.transforms().call(arguments)
+        return self._eager()(*arguments)
+
+    def transforms(self) -> Any:
+        if self._transforms is None:
+            from .transforms import Transforms
+
+            self._transforms = Transforms(self)
+        return self._transforms
+
+    def refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
+        for slot, value in zip(self.plan.inputs, arguments, strict=False):
+            if isinstance(value, torch.Tensor) and _torch.has_tangent(value):
+                raise GradientError(
+                    f"{self.name}: argument '{slot.label}' carries a forward-mode tangent (jvp), and Warp has no forward "
+                    f"mode; use reverse mode (torch.func.vjp, grad, jacrev)"
+                )
+
+    def cast(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Autocast: bring float16, bfloat16 and float32 to the kernel's own dtype."""
+        cast = list(arguments)
+        for index, slot in enumerate(self.plan.inputs):
+            value, scalar = arguments[index], slot.leaf.scalar
+            if not slot.is_array or not isinstance(value, torch.Tensor) or scalar is None or slot.role == "mutated":
+                continue
+            if scalar.kind == "float" and value.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(value.device.type):
+                if value.dtype is not scalar.dtype and scalar.dtype in AUTOCAST_DTYPES:
+                    cast[index] = value.to(scalar.dtype)
+        return tuple(cast)
+
+    # --- the public op ------------------------------------------------------------------------------------------------
+
+    def public_kernel(self, eager: Any) -> Callable[..., Any]:
+        names = self.front.arguments
+        defaults = self._schema_defaults()
+
+        def kernel(*arguments: Any, **named: Any) -> Any:
+            if len(arguments) < len(names):
+                arguments = (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
+            function = eager()
+            if function is None:
+                raise RuntimeError(f"{self.name} is gone: its WarpOp was collected")
+            self.refuse_tangents(arguments)
+            if torch.compiler.is_compiling():
+                self.pin()
+                return self.traced(arguments)
+            return function(*arguments)
+
+        return kernel
+
+    def _schema_defaults(self) -> dict[str, Any]:
+        defaults: dict[str, Any] = {"device": None}
+        for parameter in self.plan.parameters:
+            if parameter.default is not checks.MISSING and not parameter.struct:
+                defaults[parameter.slots[0].name] = default_value(parameter.default)
+        return defaults
+
+    def autocast_kernel(self, public: Any, key: str) -> Callable[..., Any]:
+        names = self.front.arguments
+        defaults = self._schema_defaults()
+        keyword_only = {p.name for p in self.plan.parameters if p.keyword_only} | {"device"}
+
+        def kernel(*arguments: Any, **named: Any) -> Any:
+            arguments = (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
+            with _torch.exclude_autocast():
+                cast = self.cast(arguments)
+                positional = [v for n, v in zip(names, cast, strict=True) if n not in keyword_only]
+                rest = {n: v for n, v in zip(names, cast, strict=True) if n in keyword_only}
+                return public(*positional, **rest)
+
+        return kernel
+
+    def pin(self) -> None:
+        """A graph is being made with this op: keep its operators for as long as the process lives."""
+        lease = self.lease()
+        if lease is not None:
+            _pinned.add(lease)
+
+    def traced(self, arguments: tuple[Any, ...]) -> Any:
+        """The public op while a graph is traced."""
+        values = self.values(arguments)
+        if self.plan.mutated and torch.is_grad_enabled():
+            self.refuse_mutation(arguments)
+        wants = torch.is_grad_enabled() and any(
+            isinstance(values[slot.name], torch.Tensor) and values[slot.name].requires_grad for slot in self.plan.gradients
+        )
+        function = self._function() if self._function is not None else None
+        if wants and function is not None:
+            return function.apply(*arguments)
+        results = self.traced_forward(*arguments)
+        count = len(self.plan.results)
+        if count == 0:
+            return None
+        return results if len(self.front.returned) == 1 else (results[0] if count == 1 else results[:count])
+
+    def traced_forward(self, *arguments: Any) -> Any:
+        """The forward in traced code: buffers that the graph sees, and one op that writes into them."""
+        instance = self.instances.select(arguments)
+        plan = instance.plan
+        if torch.compiler.is_exporting():
+            return self.forward_op(*arguments)
+        values = self.values(arguments)
+        found = checks.measure(self.name, plan, values, self.device(arguments))
+        fresh = dict(zip([s.name for s in plan.slots if s.role in ("output", "scratch")], self.allocate(instance, found), strict=True))
+        given = list(arguments)
+        for index, slot in enumerate(plan.inputs):
+            if slot.role == "inout":
+                given[index] = fresh[slot.name] = given[index].clone(memory_format=torch.contiguous_format)
+        self.forward_into_op(*given, *(fresh[s.name] for s in plan.slots if s.role in ("output", "scratch")))
+        returned = tuple(fresh[slot.name] for slot in self.front.returned)
+        return returned[0] if len(returned) == 1 else returned
+
+    @staticmethod
+    def allocate(instance: Instance, found: checks.Measure) -> tuple[Any, ...]:
+        if instance.allocate is None:
+            return ()
+        plan = instance.plan
+        sizes = [n for s in plan.slots if s.role in ("output", "scratch") for n in found.shapes[s.name]]
+        return instance.allocate(found.device, *sizes)
+
+    def traced_backward(self, *arguments: Any) -> list[Any]:
+        """The backward in traced code."""
+        instance = self.instances.select(arguments)
+        plan, front = instance.plan, self.front
+        assert instance.prepare is not None
+        prepared = instance.prepare(*arguments)
+        needs = arguments[-1]
+        names = [s.name for s in plan.inputs if s.is_array] + [s.name for s in plan.kept]
+        grads = [s.name for s in (*front.cotangents, *front.gradient_slots)]
+        tensors = dict(zip(names, prepared, strict=False))
+        buffers = dict(zip(grads, prepared[len(names) :], strict=True))
+        values = self.values(arguments)
+        given = [tensors.get(name, values[name]) for name in front.arguments]
+        self.backward_into_op(*given, *(tensors[s.name] for s in plan.kept), *(buffers[name] for name in grads))
+        return [buffers[slot.name] for slot, need in zip(plan.gradients, needs, strict=True) if need]
+
+    # --- fakes --------------------------------------------------------------------------------------------------------
+
+    def fake_forward(self, *arguments: Any, **named: Any) -> Any:
+        self.pin_if_tracing()
+        arguments = self._all(arguments, named)
+        instance = self.instances.select(arguments)
+        found = checks.measure(self.name, instance.plan, self.values(arguments), self.device(arguments))
+        fresh = dict(
+            zip(
+                [s.name for s in instance.plan.slots if s.role in ("output", "scratch")],
+                self.allocate(instance, found),
+                strict=True,
+            )
+        )
+        values = self.values(arguments)
+        for slot in self.plan.slots:
+            if slot.role == "inout":
+                fresh[slot.name] = torch.empty_like(values[slot.name], memory_format=torch.contiguous_format)
+        returned = tuple(fresh[slot.name] for slot in self.front.returned)
+        if not returned:
+            return None
+        return returned[0] if len(returned) == 1 else returned
+
+    def pin_if_tracing(self) -> None:
+        if torch.compiler.is_compiling():
+            self.pin()
+
+    def _all(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        names = self.front.arguments
+        if len(arguments) >= len(names):
+            return arguments
+        defaults = self._schema_defaults()
+        return (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
+
+    def fake_public(self, *arguments: Any, **named: Any) -> Any:
+        results = self.fake_forward(*arguments, **named)
+        count = len(self.plan.results)
+        if len(self.front.returned) == count:
+            return results
+        return None if count == 0 else (results[0] if count == 1 else results[:count])
+
+    def fake_forward_into(self, *arguments: Any) -> None:
+        self.pin_if_tracing()
+
+    def fake_backward(self, *arguments: Any) -> list[Any]:
+        self.pin_if_tracing()
+        needs = arguments[-1]
+        values = self.values(arguments)
+        return [
+            torch.empty_like(values[slot.name], memory_format=torch.contiguous_format)
+            for slot, need in zip(self.plan.gradients, needs, strict=True)
+            if need
+        ]
+
+    def fake_backward_into(self, *arguments: Any) -> None:
+        self.pin_if_tracing()
+
+    # --- a backward of the user's own ---------------------------------------------------------------------------------
+
+    def custom_backward(
+        self, arguments: tuple[Any, ...], results: tuple[Any, ...], grads: tuple[Any, ...], needed: tuple[bool, ...]
+    ) -> tuple[Any, ...]:
+        """Call the registered backward; returns one gradient per value of the schema."""
+        return self.custom(self, arguments, results, grads, needed)
+
+    # --- double backward ----------------------------------------------------------------------------------------------
+
+    def backward_once(self, function: Any, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        """A backward that is itself recorded: right as it is, an error where it is differentiated."""
+        with torch.no_grad():
+            grads = function.backward(ctx, *cotangents)
+        if not isinstance(grads, tuple):
+            grads = (grads,)
+        tensors = [g for g in grads if g is not None]
+        sources = [t for t in (*ctx.saved_tensors, *cotangents) if isinstance(t, torch.Tensor) and t.requires_grad]
+        if not sources or not tensors:
+            return grads
+        linked = iter(_Once.apply(self.name, len(tensors), *tensors, *sources))
+        return tuple(None if g is None else next(linked) for g in grads)
+
+
+class _Once(torch.autograd.Function):
+    """Passes gradients on, tied to what they depend on; its own backward raises."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.title = name
+        return tuple(t.view_as(t) for t in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise GradientError(
+            f"{ctx.title}: double backward: the gradient of this op comes from Warp's adjoint, which is differentiable once; "
+            f"give the op a differentiable backward with register_backward, or with the option backward"
+        )
+
+
+def increment_version(tensor: torch.Tensor | None) -> None:
+    """Tell autograd that a tensor changed, as an in-place op of PyTorch's own would."""
+    if tensor is not None and not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)

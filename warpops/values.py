@@ -1,0 +1,61 @@
+"""Numbers, vectors, structs and handles of a call, brought to what the schema takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import checks
+from .errors import ArgumentError
+
+
+def guard_number(value: Any) -> Any:
+    """Make a number a constant of the graph, checked at each call."""
+    from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+    return guard_scalar(value)
+
+
+def default_value(default: Any) -> Any:
+    items = checks.flatten(default)
+    return items if items is not None else default
+
+
+def field_of(value: Any, label: str, *path: str) -> Any:
+    """A field of a struct argument: of a dict, or of anything with attributes."""
+    for part in path:
+        if isinstance(value, dict):
+            if part not in value:
+                raise ArgumentError(f"argument '{label}': the struct has no field '{part}'")
+            value = value[part]
+        else:
+            value = getattr(value, part)
+    return value
+
+
+def handle_of(value: Any) -> Any:
+    """The id of a Warp object, or an id as it is."""
+    return value if isinstance(value, int) else getattr(value, "id", value)
+
+
+def traced_vector(value: Any) -> list[Any]:
+    """A flat or nested sequence of numbers as a flat list, in traced code."""
+    items: list[Any] = []
+    for item in value:
+        if isinstance(item, (list, tuple)):
+            items += traced_vector(item)
+        elif isinstance(item, float):
+            items.append(guard_number(item))
+        else:
+            items.append(item)
+    return items
+
+
+def traced_tensor(value: Any) -> Any:
+    """A number for a ``tensor_scalars`` argument, in traced code: a constant of the graph, guarded."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, float):
+        return torch.full((), guard_number(value), dtype=torch.float64, device="cpu")
+    return torch.full((), value, dtype=torch.int64, device="cpu")
