@@ -1,6 +1,7 @@
-"""The kernels that are timed, and the other ways to call them from PyTorch, each written out by hand."""
+"""The kernels that are timed, and the other ways to call them from PyTorch, each written out by hand.
 
-from __future__ import annotations
+Annotations are no strings here: Warp's ``jax_kernel`` reads them as they are.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -147,7 +147,7 @@ def main() -> int:
         ["files that Warp compiled meanwhile", str(found["compiled_files"])],
         ["importing warpops after torch and warp", f"{imported * 1e3:.1f} ms"],
     ]
-    table(f"Start-up, medians of {options.repeats} processes", ["", ""], rows)
+    table(f"Start-up, medians of {options.repeats} processes", ["what", "median"], rows)
     if found["modules"]:
         print(f"\n  other modules that the import loads: {', '.join(found['modules'])}")
     bars = [

@@ -18,6 +18,23 @@ autocast_active: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
 grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 
+dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+"""How many ``TorchDispatchMode`` are active."""
+
+function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
+
+profiling: Callable[[], bool] = torch.autograd._profiler_enabled
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Tensors whose dispatch nobody overrides."""
+
+
+def quick_apply(function: Any) -> Any:
+    """An autograd function's ``apply``, less what it does for torch.func; its backward is called with no detour."""
+    function._backward_cls.apply = function.backward
+    return super(torch.autograd.Function, function).apply
+
+
 DISPATCH_KEYS_OF_AUTOCAST = ("AutocastCPU", "AutocastCUDA")
 
 

@@ -379,12 +379,12 @@ class Emitter:
             text.add('"""Everything that the op makes: for the real op, its fake and compiled code alike."""')
             for slot in fresh:
                 sizes = [*axes[slot.name], *map(str, slot.leaf.component or ())]
-                shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+                shape = ", ".join(sizes)
                 options = f"dtype={self.dtype(slot)}, device=device"
                 if slot.init in ("zeros", "empty"):
                     text.add(f"{slot.name} = {self.torch}.{slot.init}({shape}, {options})")
                 else:
-                    text.add(f"{slot.name} = {self.torch}.full({shape}, {self._number(slot.init)}, {options})")
+                    text.add(f"{slot.name} = {self.torch}.full(({shape},), {self._number(slot.init)}, {options})")
             text.add(f"return {', '.join(slot.name for slot in fresh)}{',' if len(fresh) == 1 else ''}")
 
     def _number(self, value: Any) -> str:
@@ -536,7 +536,7 @@ class Emitter:
                 condition = f"needs[{order[slot.name]}]" if slot.null_adjoint_safe else ""
                 if slot.optional:
                     condition = f"{slot.name} is not None" + (f" and {condition}" if condition else "")
-                zeros = f"{self.torch}.zeros_like({slot.name}, {dense})"
+                zeros = f"{self.torch}.zeros_like({slot.name})"
                 text.add(f"{grad} = {zeros}" + (f" if {condition} else None" if condition else ""))
             names = [slot.name for slot in (*self.given_arrays(), *plan.kept)]
             names += [self.grad_name(slot) for slot in (*cots, *gradients)]

@@ -7,6 +7,7 @@ launches.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from .kernel import MISSING
@@ -142,7 +143,7 @@ class FrontEmitter:
     def __init__(self, op: str, plan: OpPlan) -> None:
         self.op, self.plan, self.front = op, plan, Front(plan)
         names = [parameter.name for parameter in plan.parameters] + [slot.name for slot in plan.slots]
-        self.text = Text([*names, "ctx", "device"])
+        self.text = Text([*names, "ctx", "device", "forward", "backward"])
         self.function_name = plan.name
         self.classname = self.text.free(plan.name, "class")
 
@@ -280,13 +281,13 @@ class FrontEmitter:
                 text.add(f"if {self.use('grad_enabled')}() and ({requires}):")
                 text._indent += 1
                 if plan.mutated:
-                    text.add(f"results = {self.classname}.apply({arguments})")
+                    text.add(f"results = {self.use('apply')}({arguments})")
                     self._bump()
                     text.add("return results")
                 else:
-                    text.add(f"return {self.classname}.apply({arguments})")
+                    text.add(f"return {self.use('apply')}({arguments})")
                 text._indent -= 1
-            call = f"{self.use('forward_op')}({arguments})"
+            call = f"{self._way('forward', plan.inputs)}({arguments})"
             count, extra = len(plan.results), len(front.returned) - len(plan.results)
             result = call
             if extra:
@@ -301,6 +302,31 @@ class FrontEmitter:
             text.add("except (AttributeError, TypeError, RuntimeError):")
             text.add(f"    {self.use('explain_failure')}({self.tuple_of(front.arguments)})")
             text.add("    raise")
+
+    def _way(self, what: str, slots: Iterable[Slot], cotangents: Iterable[str] = ()) -> str:
+        """Choose between the launch itself and its raw op: the op where anything watches or changes dispatch."""
+        plain = self.use("PLAIN")
+        tests = [
+            f"not {self.use('dispatch_modes')}()",
+            f"not {self.use('function_mode')}()",
+            f"not {self.use('profiling')}()",
+        ]
+        for slot in slots:
+            if slot.is_array:
+                test = f"{slot.name}.__class__ in {plain} and not {slot.name}.is_neg()"
+                tests.append(f"({slot.name} is None or {test})" if slot.optional else test)
+            elif slot.role == "tensor_scalar":
+                tests.append(f"{slot.name}.__class__ in {plain}")
+        for name in cotangents:
+            tests.append(f"({name} is None or {name}.__class__ in {plain} and not {name}.is_neg())")
+        self.text.add(f"{what} = {self.use(f'{what}_op')}")
+        self.text.add("if (")
+        self.text.add(f"    {tests[0]}")
+        for test in tests[1:]:
+            self.text.add(f"    and {test}")
+        self.text.add("):")
+        self.text.add(f"    {what} = {self.use(f'launch_{what}')}")
+        return what
 
     def _bump(self) -> None:
         for slot in self.plan.mutated:
@@ -341,7 +367,8 @@ class FrontEmitter:
                 text.add(f"if {self.use('is_compiling')}():")
                 text.add(f"    {names} = {self.use('traced_forward')}({given})")
                 text.add("else:")
-                text.add(f"    {names} = {self.use('forward_op')}({given})")
+                with text.deeper():
+                    text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
                 text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept])})")
                 if numbers:
                     text.add(f"ctx.numbers = {self.tuple_of(numbers)}")
@@ -379,7 +406,11 @@ class FrontEmitter:
                 text.add("needs = ctx.needs_input_grad")
                 text.add(f"needs = [{', '.join(f'needs[{p}]' for p in positions)}]")
                 parts = [*arguments, *kept, *live, "needs"]
-                text.add(f"backward = {self.use('traced_backward')} if {self.use('is_compiling')}() else {self.use('backward_op')}")
+                text.add(f"if {self.use('is_compiling')}():")
+                text.add(f"    backward = {self.use('traced_backward')}")
+                text.add("else:")
+                with text.deeper():
+                    self._way("backward", [*plan.inputs, *plan.kept], live)
                 if len(positions) == 1:
                     text.add(f"(grad,) = backward({', '.join(parts)})")
                     text.add(f"return {', '.join('grad' if k == positions[0] else 'None' for k in range(len(arguments)))}")

@@ -22,8 +22,8 @@ from .packing import BOUNDS, Layout, argument_layout
 _lock = threading.RLock()
 _streams: dict[tuple[int, int], Any] = {}
 
-FAST = os.environ.get("WARPOPS_PUBLIC_LAUNCH", "") != "1"
-"""Call entry points directly where that is possible; the environment variable forces ``wp.launch`` instead."""
+FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
+"""Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
 
 
 class Launcher:

@@ -114,6 +114,7 @@ class Registration:
         self.function = scope.get(self.emitter.classname)
         if self.function is not None:
             self.function.lease = self.lease
+            scope[own["apply"]] = _torch.quick_apply(self.function)
         runtime.finish(self.eager, self.function)
         self.runtime = runtime
 

@@ -12,6 +12,7 @@ from . import _torch, checks
 from .errors import ArgumentError, GradientError
 from .front import Front
 from .instance import Instance, Instances
+from .launch import FAST
 from .plan import OpPlan
 from .refusal import refusal_op, runtimes
 from .values import default_value, field_of, guard_number, handle_of, traced_tensor, traced_vector
@@ -53,6 +54,12 @@ class Runtime:
             "autocast_active": _torch.autocast_active,
             "forward_ad": _torch.forward_ad,
             "grad_enabled": _torch.grad_enabled,
+            "dispatch_modes": _torch.dispatch_modes if FAST else (lambda: 1),
+            "function_mode": _torch.function_mode,
+            "profiling": _torch.profiling,
+            "PLAIN": _torch.PLAIN,
+            "launch_forward": self.instances.forward,
+            "launch_backward": self.instances.backward,
             "guard_scalar": guard_number,
             "increment_version": increment_version,
             "Tensor": torch.Tensor,

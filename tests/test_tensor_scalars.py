@@ -1,0 +1,113 @@
+"""Numbers that arrive as 0-d tensors, so that a value that changes every call costs no recompilation."""
+
+from __future__ import annotations
+
+import kernels
+import pytest
+import torch
+import warp as wp
+from support import check_against, close, compiled, graph_count, inductor
+
+from warpops import ArgumentError, warp_op
+
+
+@wp.kernel
+def advance(x: wp.array[float], dt: float, n: int, d: wp.float64, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i] * dt + float(n) + float(d)
+
+
+op = warp_op(advance, "x[m] -> y[m]", dim="m", tensor_scalars="dt, n, d")
+one = warp_op(kernels.scale, "x[n] -> y[n]", dim="n", tensor_scalars="s")
+
+
+def advance_(x, dt, n, d):
+    return x * x * dt + n + d
+
+
+def test_tensors_and_plain_numbers(mode):
+    x = torch.randn(4)
+    function = mode(op)
+    for dt, n, d in [
+        (0.5, 3, 1.0),
+        (torch.tensor(0.5), torch.tensor(3), torch.tensor(1.0)),
+        (torch.tensor(0.5, dtype=torch.float64), 3, torch.tensor(1.0, dtype=torch.float64)),
+        (torch.tensor(2), torch.tensor(3, dtype=torch.int32), 1),
+    ]:
+        check_against(lambda x, dt=dt, n=n, d=d: function(x, dt, n, d), lambda x, dt=dt, n=n, d=d: advance_(
+            x, float(dt), int(n), float(d)), (x,))  # fmt: skip
+
+
+def test_the_schema_has_a_tensor():
+    assert "Tensor s" in one.schema
+
+
+def test_a_value_that_changes_costs_one_graph_and_is_never_stale():
+    function = compiled(lambda x, s: one(x * s, s))
+    x = torch.randn(3)
+    for value in (0.1, 0.2, 0.5, -1.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0):
+        close(function(x, torch.tensor(value)), x * value * value)
+    assert graph_count() == 1
+
+
+def test_a_value_that_changes_under_inductor():
+    function = inductor(lambda x, s: one(x, s) + 1.0)
+    x = torch.randn(3)
+    for value in (0.1, 0.2, 0.5):
+        close(function(x, torch.tensor(value)), x * value + 1.0)
+    assert graph_count() == 1
+
+
+def test_a_plain_number_in_compiled_code_is_never_stale():
+    function = compiled(lambda x, s: one(x, s))
+    x = torch.randn(3)
+    for value in (0.1, 0.2, 0.5):
+        close(function(x, value), x * value)
+
+
+def test_the_value_is_kept_for_backward():
+    x = torch.randn(3, requires_grad=True)
+    s = torch.tensor(2.0)
+    y = one(x, s)
+    s.fill_(5.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (torch.tensor([1.0]), "expected a 0-d tensor (tensor_scalars), got shape torch.Size([1])"),
+        (torch.tensor(1j), "expected a real 0-d tensor, got torch.complex64"),
+        (torch.tensor(1.0, requires_grad=True), "requires grad"),
+        ("a", "expected a number (float32), got str"),
+        (None, "expected a number (float32), got NoneType"),
+    ],
+)
+def test_what_is_refused(value, text):
+    with pytest.raises(ArgumentError) as caught:
+        one(torch.ones(2), value)
+    assert "kernels::scale" in str(caught.value)
+    assert "argument 's'" in str(caught.value)
+    assert text in str(caught.value)
+
+
+def test_a_learned_number_is_refused_in_compiled_code():
+    with pytest.raises(Exception, match="argument 's'.*requires grad"):
+        compiled(one)(torch.ones(2), torch.tensor(1.0, requires_grad=True))
+
+
+@pytest.mark.parametrize("value", [torch.tensor(2**31), torch.tensor(-(2**40))])
+def test_an_int_out_of_range(mode, value):
+    with pytest.raises(ArgumentError, match=r"argument 'n': expected an int in \[-2147483648, 2147483647\]"):
+        mode(op)(torch.ones(2), 1.0, value, 1.0)
+
+
+def test_a_float_for_an_int_is_refused():
+    with pytest.raises(ArgumentError, match="argument 'n': expected an int"):
+        op(torch.ones(2), 1.0, torch.tensor(1.5), 1.0)
+
+
+def test_a_float_out_of_range():
+    with pytest.raises(ArgumentError, match="argument 'dt': expected a float that float32 can hold, got 1e"):
+        op(torch.ones(2), torch.tensor(1e300, dtype=torch.float64), 1, 1.0)
