@@ -178,7 +178,11 @@ def plot_bars(
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     colours = {name: "#76b900" if name.startswith("warpops") else "#8a94a6" for name in names}
     figure, panels = plt.subplots(
-        rows, columns, figsize=(4.6 * columns, 0.9 + (0.6 + 0.34 * len(names)) * rows), layout="constrained", squeeze=False
+        rows,
+        columns,
+        figsize=(4.6 * columns, 0.9 + (0.6 + 0.34 * len(names)) * rows),
+        layout="constrained",
+        squeeze=False,
     )
     for panel in panels.flat[len(groups) :]:
         panel.set_visible(False)
@@ -190,10 +194,15 @@ def plot_bars(
                 continue
             panel.barh(y, value * scale, color=colours[name], height=0.7)
             panel.annotate(
-                f"{value * scale:.3g}", (value * scale, y), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8
+                f"{value * scale:.3g}",
+                (value * scale, y),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
             )
         panel.set_yticks(range(len(names)), names if k % columns == 0 else [""] * len(names))
-        panel.invert_yaxis()
+        panel.set_ylim(len(names) - 0.5, -0.5)
         panel.margins(x=0.16)
         panel.set_title(heading, fontsize=10)
         panel.set_xlabel(unit, fontsize=9)

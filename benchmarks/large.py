@@ -7,10 +7,11 @@
 Raw is ``wp.launch`` on arrays made beforehand: the forward launch, and for the backward the zero-fill of the gradient
 that Warp accumulates into and the adjoint launch. Both are timed interleaved, in one process.
 
-The op makes its results anew at each call, as every PyTorch operator does. On the CPU a fresh block of 40 MB comes from
-the operating system page by page, which costs as much as a small kernel and says nothing of warpops; so the script tells
-the C library to keep freed blocks, and ``--fresh-pages`` leaves that out. Peak memory is counted in a process of its own,
-twice: what PyTorch's allocator reported to its profiler, and the peak of the resident set, which sees every allocator.
+The op makes its results anew at each call, as every PyTorch operator does. On the CPU a fresh block of 40 MB comes
+from the operating system page by page, which costs as much as a small kernel and says nothing of warpops; so the script
+tells the C library to keep freed blocks, and ``--fresh-pages`` leaves that out. Peak memory is counted in a process of
+its own, twice: what PyTorch's allocator reported to its profiler, and the peak of the resident set, which sees every
+allocator.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from typing import Any
 
 import torch
 import warp as wp
+
 from common import Bar, environment, interleave, judge, table, write_json
 from rivals import Launches, himmelblau, himmelblau_op, logistic, logistic_op
-
 from warpops import WarpOp
 
 MEGABYTE = 1 << 20

@@ -4,8 +4,8 @@
     python benchmarks/overhead.py --bars --strict         # with the bounds that must hold; exit status 1 if one doesn't
     python benchmarks/overhead.py --json FILE --plot FILE
 
-All variants are timed in one process, interleaved: each round times every one of them for some milliseconds, in an order
-drawn anew. Times are medians over the rounds; ratios are medians of the ratio within a round.
+All variants are timed in one process, interleaved: each round times every one of them for some milliseconds, in an
+order drawn anew. Times are medians over the rounds; ratios are medians of the ratio within a round.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 import warp as wp
+
 from common import Bar, Call, Samples, environment, interleave, judge, microseconds, plot_bars, table, write_json
 from rivals import (
     Launches,
@@ -210,7 +211,11 @@ def strict_bars(samples: Samples, compiles: dict[str, list[float]]) -> list[Bar]
     ]
     bars += [
         Bar(f"compiled graph of {CHAIN} ops, {recipe}", ratio(f"{OURS} / chain both", f"{LIBRARY} / chain both"), 0.25),
-        Bar("forward, no gradient, of wp.launch with arrays ready", ratio(f"{OURS} / no grad", f"{LAUNCH} / no grad"), 0.8),
+        Bar(
+            "forward, no gradient, of wp.launch with arrays ready",
+            ratio(f"{OURS} / no grad", f"{LAUNCH} / no grad"),
+            0.8,
+        ),
         Bar("forward + backward, of torch.mul", ratio("warpops multiply / both", "torch.mul / both"), 2.0),
         Bar("forward, 16 arrays, of 1 array", ratio("16 arrays / no grad", "1 arrays / no grad"), 1.8),
     ]

@@ -3,8 +3,8 @@
     pip install jax nvalchemi-toolkit-ops      # either, both, or none: what is missing is skipped with a message
     python benchmarks/peers.py
 
-- Warp's own ``jax_kernel``, on JAX's CPU backend: a jitted call, and a jitted gradient. A jitted gradient runs forward and
-  adjoint kernels in one call of XLA, with no autograd engine; its nearest kin in PyTorch is the compiled row.
+- Warp's own ``jax_kernel``, on JAX's CPU backend: a jitted call, and a jitted gradient. A jitted gradient runs forward
+  and adjoint kernels in one call of XLA, with no autograd engine; its nearest kin in PyTorch is the compiled row.
 - ``warp_custom_op`` of nvalchemi-toolkit-ops, which records a ``wp.Tape`` in the forward.
 
 Results are compared before anything is timed; then all variants are timed interleaved, in one process.
@@ -21,6 +21,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import torch
 import warp as wp
+
 from common import Call, environment, interleave, microseconds, table, write_json
 from overhead import and_backward, compiled, without_gradient
 from rivals import himmelblau, himmelblau_op
@@ -43,7 +44,6 @@ def ours(x: torch.Tensor) -> dict[str, dict[str, Call]]:
 
 def by_jax(x: torch.Tensor) -> dict[str, dict[str, Call]]:
     import jax
-
 
     function = wp.jax_kernel(himmelblau, enable_backward=True)
     value = jax.jit(lambda p: function(p)[0])

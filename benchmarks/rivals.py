@@ -84,8 +84,8 @@ add_ops = {1: warp_op(add_1), 4: warp_op(add_4), 16: warp_op(add_16)}
 def library_recipe(kernel: wp.Kernel, dtype: Any) -> Callable[[torch.Tensor, int], torch.Tensor]:
     """``torch.library.custom_op`` and ``register_autograd``, as Warp's manual goes about it.
 
-    Tensors are wrapped by ``wp.from_torch`` at each launch, the output is Warp's, the number of elements is an argument,
-    and what the backward op needs is left on the context. The kernel maps an array of ``dtype`` to one of float.
+    Tensors are wrapped by ``wp.from_torch`` at each launch, the output is Warp's, the number of elements is an
+    argument, and what the backward op needs is left on the context. The kernel maps an array of ``dtype`` to floats.
     """
     name = f"rivals::{kernel.key}"
 
@@ -117,9 +117,7 @@ def library_recipe(kernel: wp.Kernel, dtype: Any) -> Callable[[torch.Tensor, int
         return gradient
 
     @adjoint_op.register_fake
-    def adjoint_fake(
-        source: torch.Tensor, count: int, result: torch.Tensor, cotangent: torch.Tensor
-    ) -> torch.Tensor:
+    def adjoint_fake(source: torch.Tensor, count: int, result: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(source)
 
     def keep(ctx: Any, inputs: tuple[torch.Tensor, int], output: torch.Tensor) -> None:

@@ -3,9 +3,9 @@
     python benchmarks/startup.py
     python benchmarks/startup.py --bars          # exit status 1 if a bound is missed
 
-Each measurement is made in a fresh process, the median of several. Kernels are drawn from several forms with constants of
-their own, so that no two are the same; Warp's cache is an empty folder, which must still be empty afterwards: nothing was
-compiled.
+Each measurement is made in a fresh process, the median of several. Kernels are drawn from several forms with constants
+of their own, so that no two are the same; Warp's cache is an empty folder, which must still be empty afterwards:
+nothing was compiled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A model that registers operators of its own, trained compiled, saved and loaded.
 
-Each ``RadialLayer`` makes a Warp kernel around the falloff that it is given, and an operator of that kernel. Centres and
-widths are ordinary parameters: their gradients come from the kernel's adjoint, so the layer learns where to put its
+Each ``RadialLayer`` makes a Warp kernel around the falloff that it is given, and an operator of that kernel. Centres
+and widths are ordinary parameters: their gradients come from the kernel's adjoint, so the layer learns where to put its
 bumps. Two such layers and a linear one are fitted to a function of the plane::
 
     python examples/model.py
@@ -120,6 +120,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1000)
     options = parser.parse_args()
     wp.config.log_level = wp.LOG_ERROR  # Warp's greeting would mix with the table
+    torch.set_num_threads(1)  # for arrays this small, a second thread is only waited for
 
     torch.manual_seed(0)
     model = RadialModel(options.features)

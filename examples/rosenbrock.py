@@ -5,7 +5,8 @@ The function is a Warp kernel. One decorator makes it a PyTorch operator, whose 
 
     python examples/rosenbrock.py
 
-prints the progress, checks that every point arrived, and, where matplotlib is installed, draws the paths that they took.
+prints the progress, checks that every point arrived, and draws the paths that they took, where matplotlib is
+installed.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def draw(path: torch.Tensor, file: Path, shown: int = 60) -> None:
     right.fill_between(steps, lower, upper, color="tab:purple", alpha=0.35, linewidth=0, label="the middle half")
     right.plot(steps, median, color="tab:purple", label="median")
     right.axhline(TOLERANCE, color="black", linewidth=0.8, linestyle="--", label="tolerance")
-    right.set(yscale="log", xlim=(0, len(path) - 1), xlabel="step", title=f"Distance to (1, 1) of all {path.shape[1]:,}")
+    right.set(yscale="log", xlim=(0, len(path) - 1), xlabel="step", title="Distance of all points to (1, 1)")
     right.legend(loc="lower left")
     right.grid(alpha=0.3)
 
@@ -126,7 +127,8 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=1500)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--no-plot", action="store_true", help="draw nothing")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out" / "rosenbrock.png", help="the picture")
+    default = Path(__file__).parent / "out" / "rosenbrock.png"
+    parser.add_argument("--out", type=Path, default=default, help="where the picture goes")
     options = parser.parse_args()
     wp.config.log_level = wp.LOG_ERROR  # Warp's greeting would mix with the table
 

@@ -28,6 +28,18 @@ def mode(request):
     return request.param
 
 
+# What PyTorch warns of its own code, in export and in Inductor.
+TORCH_ABOUT_ITSELF = (
+    "ignore:`torch.jit.script(_method)?` is deprecated:DeprecationWarning",
+    r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning",
+)
+
+
+def pytest_configure(config):
+    for line in TORCH_ABOUT_ITSELF:
+        config.addinivalue_line("filterwarnings", line)
+
+
 def pytest_collection_modifyitems(items):
     if torch.cuda.is_available():
         return

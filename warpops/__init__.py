@@ -8,6 +8,7 @@ from __future__ import annotations
 from .decorator import warp_op
 from .errors import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOpError
 from .op import WarpOp, list_ops
+from .program import warp_program
 
 __version__ = "0.1.0"
 
@@ -20,4 +21,5 @@ __all__ = [
     "WarpOpError",
     "list_ops",
     "warp_op",
+    "warp_program",
 ]

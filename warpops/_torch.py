@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,9 @@ dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 
 profiling: Callable[[], bool] = torch.autograd._profiler_enabled
+
+GUARDS: Any = getattr(torch._C._dynamo, "guards", None)
+"""PyTorch's guards on tensors; without them no launch is recalled."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Tensors whose dispatch nobody overrides."""
@@ -47,7 +50,8 @@ def exclude_autocast() -> Any:
 
 def has_tangent(tensor: torch.Tensor) -> bool:
     """Whether a tensor carries a forward-mode tangent at the current level."""
-    if forward_ad._current_level < 0:
+    if forward_ad._current_level < 0 or torch._C._functorch.is_batchedtensor(tensor):
+        # PyTorch can't look into a batched tensor; below the vmap it meets the jvp of our autograd functions, which raise.
         return False
     return forward_ad.unpack_dual(tensor).tangent is not None
 
@@ -71,3 +75,21 @@ def forget_packet(namespace: str, name: str) -> None:
 def is_vmapped(values: tuple[Any, ...]) -> bool:
     """Whether any value is batched by an active vmap."""
     return any(isinstance(v, torch.Tensor) and torch._C._functorch.is_batchedtensor(v) for v in values)
+
+
+def can_guard(tensors: Sequence[Any]) -> bool:
+    """Whether tensors are such that a guard's verdict says all: plain ones, each once."""
+    return GUARDS is not None and len({id(t) for t in tensors}) == len(tensors) and all(
+        t.__class__ in PLAIN and not t.is_neg() for t in tensors
+    )
+
+
+def guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
+    """A check of other tensors against these: type, dispatch state, dtype, device, sizes, strides, requires_grad."""
+    assert GUARDS is not None
+    check: Callable[..., bool] = GUARDS.TensorGuards(
+        *tensors,
+        dynamic_dims_sizes=[list(t.shape) for t in tensors],
+        dynamic_dims_strides=[list(t.stride()) for t in tensors],
+    ).check
+    return check

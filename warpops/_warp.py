@@ -6,13 +6,19 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import warp as wp
+import warp._src.codegen as _codegen
 import warp._src.context as _context
 import warp._src.types as _types
+
+from .errors import ArgumentError
+
+_exec_ids = itertools.count(1_000_000, 1_000)
 
 RETAIN_GRAD = 1
 """Bit 0 of a descriptor's flags: a store leaves the adjoint in place."""
@@ -26,6 +32,12 @@ def argument_types(kernel: Any) -> Iterator[tuple[str, Any]]:
     """The kernel's arguments as (name, type), annotations resolved by Warp."""
     for argument in kernel.adj.args:
         yield argument.label, argument.type
+
+
+def function_arguments(function: Any) -> dict[str, Any]:
+    """The annotated types of a function's arguments, read and resolved as Warp reads a kernel's."""
+    annotations = _codegen.get_full_arg_spec(function).annotations
+    return {name: _codegen.Var(name, found).type for name, found in annotations.items() if name != "return"}
 
 
 def source_location(kernel: Any) -> tuple[str, int]:
@@ -54,6 +66,11 @@ def is_array(warp_type: Any) -> bool:
     return bool(_types.is_array(warp_type))
 
 
+def is_null(array: Any) -> bool:
+    """Whether an array has no memory, though not for being empty of elements."""
+    return array.ptr is None and (array.shape is None or array.size == 0 and array.dtype is not None and not array.shape[0])
+
+
 def is_plain_array(warp_type: Any) -> bool:
     return bool(_types.matches_array_class(warp_type, wp.array))
 
@@ -76,21 +93,66 @@ def type_name(warp_type: Any) -> str:
     return str(warp_type.key) if fields is not None else str(_types.type_repr(warp_type))
 
 
-def concrete_kernel(kernel: Any, types: list[Any]) -> Any:
-    """The overload of a generic kernel for concrete argument types."""
-    return kernel.add_overload(types)
+def specialize(kernel: Any, types: list[Any]) -> Any:
+    """A generic kernel for concrete argument types, as a copy in a module of its own.
+
+    Warp builds all overloads of a module together, so that one which can't be built would take the rest with it.
+    """
+    module = _context.Module(f"{kernel.module.name}_{kernel.key.split('.')[-1]}", None)
+    module.options = dict(kernel.module.options)
+    # Code on the CPU is found by the module's name and this number, which starts at zero in each module.
+    module.cpu_exec_id = next(_exec_ids)
+    copy = _context.Kernel(
+        func=kernel.func,
+        key=kernel.key,
+        module=module,
+        options=dict(kernel.options),
+        code_transformers=kernel.adj.transformers,
+        source=kernel.adj.source,
+    )
+    return copy.add_overload(types)
+
+
+def overload_types(kernel: Any) -> list[list[Any]]:
+    """The argument types of each overload that a generic kernel has."""
+    return [[argument.type for argument in own.adj.args] for own in list(kernel.overloads.values())]
+
+
+def same_types(left: list[Any], right: list[Any]) -> bool:
+    """Whether two lists of concrete types are equal to Warp."""
+    return bool(_types.get_signature(left) == _types.get_signature(right))
+
+
+def is_generic_scalar(warp_type: Any) -> bool:
+    """Whether a type stands for several scalar types."""
+    return warp_type is Any or bool(_types.type_is_generic_scalar(warp_type))
+
+
+def admits(template: Any, scalar: Any) -> bool:
+    """Whether a generic element type can have a scalar type."""
+    inner = getattr(template, "_wp_scalar_type_", template)
+    if not is_generic_scalar(inner):
+        return bool(inner is scalar)
+    return bool(inner is Any or _types.type_matches_template(scalar, inner))
+
+
+def is_float(scalar: Any) -> bool:
+    return scalar in _types.float_types or scalar is float
 
 
 def array_annotation(dtype: Any, ndim: int) -> Any:
     return wp.array(dtype=dtype, ndim=ndim)
 
 
-def with_element(warp_type: Any, scalar: Any, component: tuple[int, ...]) -> Any:
-    """The concrete type of a generic vector, matrix, quaternion or transform type."""
-    if getattr(warp_type, "_wp_generic_type_str_", "") == "quat_t":
+def with_element(template: Any, scalar: Any, component: tuple[int, ...]) -> Any:
+    """The concrete element type for a generic one: a scalar, vector, matrix, quaternion or transform."""
+    kind = getattr(template, "_wp_generic_type_str_", "")
+    if kind == "quat_t":
         return _types.quaternion(scalar)
-    if getattr(warp_type, "_wp_generic_type_str_", "") == "transform_t":
+    if kind == "transform_t":
         return _types.transformation(scalar)
+    if not component or (template is not Any and not kind):
+        return scalar
     if len(component) == 1:
         return _types.vector(component[0], scalar)
     return _types.matrix(component, scalar)
@@ -130,7 +192,15 @@ class Compiled:
 
     def load(self) -> None:
         """Build and load the module where that is needed, and look the entry points up."""
-        self.exec = self.module.load(self.device, self.block_dim)
+        try:
+            self.exec = self.module.load(self.device, self.block_dim)
+        except Exception as error:
+            if self.kernel.generic_parent is None:
+                raise
+            types = ", ".join(f"'{name}': {type_name(warp_type)}" for name, warp_type in argument_types(self.kernel))
+            raise ArgumentError(
+                f"{self.kernel.key}: the generic kernel can't be built for the types of this call ({types}): {error}"
+            ) from error
         if not self.exec:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
         hooks = self.exec.get_kernel_hooks(self.kernel)
@@ -195,3 +265,32 @@ def struct_layout(warp_types: list[Any]) -> Any:
     """The ctypes structure that Warp's CPU launch builds from a kernel's arguments, in their order."""
     fields = [(f"a{i}", argument_ctype(t)) for i, t in enumerate(warp_types)]
     return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+
+
+# --- kernels made of kernels ------------------------------------------------------------------------------------------
+
+
+def is_rewritable(kernel: Any) -> bool:
+    """Whether a kernel's source is all that there is to it: no transformers, no clusters, no entry point of its own."""
+    options = {**kernel.module.options, **kernel.options}
+    return (
+        not kernel.adj.transformers
+        and kernel.uses_warp_entry_point_abi
+        and (options.get("cluster_dim") or 1) == 1
+        and not kernel.adj.ref_params
+    )
+
+
+def source_text(kernel: Any) -> str:
+    """A kernel's source, dedented, with its decorators."""
+    return str(kernel.adj.source)
+
+
+def sibling_kernel(kernel: Any, function: Any, key: str) -> Any:
+    """A kernel of another function with the options of ``kernel``, in a module of its own: the user's isn't rebuilt."""
+    return wp.kernel(function, name=key, module="unique", module_options=dict(kernel.module.options), **kernel.options)
+
+
+def make_struct(title: str, fields: dict[str, Any]) -> Any:
+    """A ``wp.struct`` type."""
+    return wp.struct(type(title, (), {"__annotations__": fields, "__module__": __name__}), module="unique")

@@ -13,7 +13,7 @@ from .backward import declared_backward
 from .declaration import Declaration, declare
 from .effects import Effects, analyse
 from .errors import GradientWarning, SignatureError
-from .generic import resolve
+from .generic import align, resolve
 from .instance import Instance, make_instance
 from .kernel import inspect_kernel
 from .op import WarpOp
@@ -161,7 +161,7 @@ def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = N
         backward = declared_backward(plan, declaration.backward, build_backward)
 
     def make(name: str, values: dict[str, Any]) -> Instance:
-        return make_instance(name, concrete_plan(name, plan, declaration, effects, values))
+        return align(make_instance(name, concrete_plan(name, plan, declaration, effects, values)), plan)
 
     only = None if found.generic else (lambda name: make_instance(name, plan))
     return WarpOp(plan, make, only, backward, hidden)

@@ -8,7 +8,8 @@ from .plan import OpPlan, Slot
 def explain(name: str, plan: OpPlan) -> str:
     """The plan as text, 80 columns wide where the user's own names allow."""
     kernel = plan.kernel
-    lines = [f"{name}: the kernel {kernel.qualname} ({kernel.file}:{kernel.line})", ""]
+    what = "program" if kernel.program else "kernel"
+    lines = [f"{name}: the {what} {kernel.qualname} ({kernel.file}:{kernel.line})", ""]
     lines.append("arguments")
     lines += [_slot_line(slot, plan) for slot in plan.slots]
     lines += ["", "launch size"]
@@ -45,6 +46,8 @@ def _slot_line(slot: Slot, plan: OpPlan) -> str:
 
 def _launch_lines(plan: OpPlan) -> list[str]:
     launch = plan.extents.launch
+    if plan.kernel.program:
+        return ["  as the program launches its kernels"]
     if callable(launch):
         return ["  computed by a callable (declared)"]
     if not launch:

@@ -36,6 +36,11 @@ class Front:
         return [slot for slot in self.plan.gradients if slot.role != "inout"]
 
     @property
+    def handles(self) -> list[str]:
+        """The values that stand for objects of Warp, which have to outlive a pending backward."""
+        return [s.name for s in self.plan.inputs if s.leaf.kind == "handle" and s.role != "tensor_scalar"]
+
+    @property
     def returned(self) -> list[Slot]:
         """What the raw forward returns: the results, then scratch."""
         return [*self.plan.result_slots, *self.plan.scratch]
@@ -49,6 +54,8 @@ class Front:
         if slot.role == "size" or slot.leaf.kind == "handle":
             return "SymInt"
         scalar = slot.leaf.scalar
+        if scalar is None and slot.leaf.kind == "number":
+            return "Scalar"  # generic: an int stays one
         kind = "float" if scalar is None else {"float": "float", "int": "SymInt", "bool": "bool"}[scalar.kind]
         return f"{kind}[]" if slot.leaf.kind == "vector" else kind
 
@@ -134,6 +141,9 @@ class Front:
         for slot in (*self.cotangents, *self.gradient_slots):
             alias = "" if slot.retained else f"({next(letters)}!)"
             buffers.append(f"Tensor{alias}? grad_{slot.name}")
+        if self.handles:
+            names = {slot.name for slot in self.plan.slots}
+            buffers.append("Tensor? alive" + "_" * sum(name.startswith("alive") for name in names))
         return f"({', '.join([*self._shared_backward(), *buffers])}) -> ()"
 
 
@@ -187,8 +197,9 @@ class FrontEmitter:
                 continue
             field = self.use("field")
             for slot in parameter.slots:
+                index = self.plan.inputs.index(slot)
                 path = ", ".join(repr(part) for part in slot.leaf.path[1:])
-                self.text.add(f"{slot.name} = {field}({parameter.name}, {slot.label!r}, {path})")
+                self.text.add(f"{slot.name} = {field}({parameter.name}, {index}, {slot.label!r}, {path})")
 
     def _emit_call(self) -> None:
         text, plan = self.text, self.plan
@@ -199,10 +210,52 @@ class FrontEmitter:
             with text.deeper():
                 self._emit_traced()
             self._emit_numbers()
+            if self.plan.recalls_forward:
+                self._emit_recall()
             text.add(f"if {self.use('functorch_level')}() is not None or {self.use('autocast_active')}() or "
                      f"{self.use('forward_ad')}._current_level >= 0:")
             text.add(f"    return {self.use('special')}({arguments})")
-            text.add(f"return {self.use('eager')}{arguments if len(self.front.arguments) != 1 else '(' + self.front.arguments[0] + ')'}")
+            call = f"{self.use('eager')}({', '.join(self.front.arguments)})"
+            if not self.plan.recalls_forward:
+                text.add(f"return {call}")
+                return
+            result = text.free("results", "local")
+            text.add(f"{result} = {call}")
+            text.add(f"{self.use('recall')}.missed_forward({arguments})")
+            text.add(f"return {result}")
+
+    def _remembered(self, what: str, tensors: list[str], more: Iterable[str] = ()) -> str:
+        """The condition under which a remembered launch applies; names the memory."""
+        memory = self.text.free("memory", "local")
+        self.text.add(f"{memory} = {self.use('recall')}.{what}")
+        numbers = [slot.name for slot in self.plan.sizing]
+        tests = [f"{memory}.check({', '.join(tensors)})", *more]
+        if numbers:
+            tests.append(f"{memory}.numbers == {self.tuple_of(numbers)}")
+        tests += [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling")]
+        return " and ".join(tests)
+
+    def _first_results(self, call: str) -> str:
+        count, extra = len(self.plan.results), len(self.front.returned) - len(self.plan.results)
+        if not extra:
+            return call
+        return f"{call}[:{count}]" if count != 1 else f"{call}[0]"
+
+    def _emit_recall(self) -> None:
+        text = self.text
+        arguments = ", ".join(self.front.arguments)
+        tensors = [slot.name for slot in self.plan.inputs if slot.is_array]
+        condition = self._remembered("forward", tensors, [f"{self.use('forward_ad')}._current_level < 0"])
+        memory = text.free("memory", "local")
+        with text.indented(f"if {condition}:"):
+            text.add("try:")
+            with text.deeper():
+                if self._needs_function():
+                    text.add(f"if {memory}.differentiable and {self.use('grad_enabled')}():")
+                    text.add(f"    return {self.use('apply')}({arguments})")
+                text.add(f"return {self._first_results(f'{memory}.run({arguments})')}")
+            text.add(f"except {self.use('PackError')}:")
+            text.add("    pass")
 
     def _emit_traced(self) -> None:
         """What Dynamo traces: refusals that PyTorch's parser has no words for, guards on floats, one call."""
@@ -231,7 +284,10 @@ class FrontEmitter:
                 text.add(f"{slot.name} = {self.use('traced_vector')}({slot.name})")
         for slot in plan.inputs:
             scalar = slot.leaf.scalar
-            if slot.leaf.kind == "number" and slot.role == "number" and (scalar is None or scalar.kind == "float"):
+            if slot.leaf.kind == "number" and slot.role == "number" and scalar is None:
+                text.add(f"if isinstance({slot.name}, float):")
+                text.add(f"    {slot.name} = {self.use('guard_scalar')}({slot.name})")
+            elif slot.leaf.kind == "number" and slot.role == "number" and scalar is not None and scalar.kind == "float":
                 text.add(f"{slot.name} = {self.use('guard_scalar')}(float({slot.name}))")
             elif slot.leaf.kind == "number" and slot.role == "number" and scalar is not None and scalar.kind == "bool":
                 text.add(f"{slot.name} = bool({slot.name})")
@@ -262,8 +318,9 @@ class FrontEmitter:
             elif slot.leaf.kind == "handle":
                 text.add(f"{slot.name} = {self.use('to_handle')}({slot.name!r}, {slot.name})")
             else:
-                kind = "int" if slot.role == "size" else ("float" if scalar is None else scalar.kind)
-                text.add(f"if {slot.name}.__class__ is not {kind}:")
+                kind = "int" if slot.role == "size" or scalar is None else scalar.kind
+                other = f" and {slot.name}.__class__ is not float" if scalar is None and slot.role != "size" else ""
+                text.add(f"if {slot.name}.__class__ is not {kind}{other}:")
                 text.add(f"    {slot.name} = {self.use('to_number')}({slot.name!r}, {slot.name})")
 
     def _emit_eager(self) -> None:
@@ -288,10 +345,8 @@ class FrontEmitter:
                     text.add(f"return {self.use('apply')}({arguments})")
                 text._indent -= 1
             call = f"{self._way('forward', plan.inputs)}({arguments})"
-            count, extra = len(plan.results), len(front.returned) - len(plan.results)
-            result = call
-            if extra:
-                result = f"{call}[:{count}]" if count != 1 else f"{call}[0]"
+            count = len(plan.results)
+            result = self._first_results(call)
             if plan.mutated:
                 text.add(f"results = {result}")
                 self._bump()
@@ -366,10 +421,22 @@ class FrontEmitter:
                 given = ", ".join(arguments)
                 text.add(f"if {self.use('is_compiling')}():")
                 text.add(f"    {names} = {self.use('traced_forward')}({given})")
+                alive = [text.free("alive", "alive")] if front.handles else []
+                if alive:
+                    text.add(f"    {alive[0]} = {self.use('keep_alive')}({', '.join(front.handles)})")
                 text.add("else:")
                 with text.deeper():
-                    text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
-                text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept])})")
+                    if plan.recalls_forward:
+                        condition = self._remembered("forward", [s.name for s in plan.inputs if s.is_array])
+                        text.add(f"if {condition}:")
+                        text.add(f"    {names} = {text.free('memory', 'local')}.run({given})")
+                        text.add("else:")
+                    with text.deeper() if plan.recalls_forward else text.flat():
+                        text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
+                    if alive:
+                        text.add(f"{alive[0]} = None")
+                        text.add(f"ctx.alive = {self.use('alive')}({', '.join(front.handles)})")
+                text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive])})")
                 if numbers:
                     text.add(f"ctx.numbers = {self.tuple_of(numbers)}")
                 silent = [r for s, r in zip(plan.result_slots, returned, strict=False) if not s.differentiable]
@@ -384,7 +451,7 @@ class FrontEmitter:
                 live = [c for c, s in zip(cots, plan.result_slots, strict=True) if s.differentiable]
                 nones = ", ".join("None" for _ in arguments)
                 if plan.gradient == "custom":
-                    text.add(f"{self.tuple_of([*tensors, *kept])} = ctx.saved_tensors")
+                    text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
                     if numbers:
                         text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
                     text.add(
@@ -399,7 +466,7 @@ class FrontEmitter:
                     return
                 text.add(f"if {self.use('grad_enabled')}():")
                 text.add(f"    return {self.use('backward_once')}({self.classname}, ctx, {', '.join(cots)})")
-                text.add(f"{self.tuple_of([*tensors, *kept])} = ctx.saved_tensors")
+                text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
                 if numbers:
                     text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
                 positions = [arguments.index(s.name) for s in plan.gradients]
@@ -407,15 +474,31 @@ class FrontEmitter:
                 text.add(f"needs = [{', '.join(f'needs[{p}]' for p in positions)}]")
                 parts = [*arguments, *kept, *live, "needs"]
                 text.add(f"if {self.use('is_compiling')}():")
-                text.add(f"    backward = {self.use('traced_backward')}")
+                traced = self.use("traced_backward")
+                if alive:
+                    traced = f"{self.use('partial')}({traced}, token={alive[0]})"
+                given = ", ".join(parts)
+                text.add(f"    grads = {traced}({given})")
                 text.add("else:")
                 with text.deeper():
-                    self._way("backward", [*plan.inputs, *plan.kept], live)
+                    arrays = [s.name for s in plan.inputs if s.is_array] + kept + live
+                    if plan.recalls_backward:
+                        memory = text.free("memory", "local")
+                        condition = self._remembered("backward", arrays, [f"{memory}.needs == needs"])
+                        text.add(f"if {condition}:")
+                        text.add(f"    grads = {memory}.run({', '.join(parts[:-1])})")
+                        text.add("else:")
+                    with text.deeper() if plan.recalls_backward else text.flat():
+                        text.add(f"grads = {self._way('backward', [*plan.inputs, *plan.kept], live)}({given})")
+                        if plan.recalls_backward:
+                            text.add(
+                                f"{self.use('recall')}.missed_backward({self.tuple_of(parts)}, {self.tuple_of(arrays)}, needs)"
+                            )
                 if len(positions) == 1:
-                    text.add(f"(grad,) = backward({', '.join(parts)})")
+                    text.add("(grad,) = grads")
                     text.add(f"return {', '.join('grad' if k == positions[0] else 'None' for k in range(len(arguments)))}")
                     return
-                text.add(f"grads = iter(backward({', '.join(parts)}))")
+                text.add("grads = iter(grads)")
                 out = ["None"] * len(arguments)
                 for k, position in enumerate(positions):
                     out[position] = f"next(grads) if needs[{k}] else None"

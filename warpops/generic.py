@@ -1,109 +1,269 @@
-"""Generic kernels: which overload a call's dtypes ask for."""
+"""Generic kernels: which types a call asks for, and the concrete kernel of them."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import warp as wp
 
 from . import _warp
 from .errors import ArgumentError, SignatureError
+from .instance import Instance
 from .kernel import WARP_SCALAR
 from .plan import OpPlan, Slot
 
 
 def resolve(name: str, plan: OpPlan, values: dict[str, Any]) -> Any:
-    """The concrete kernel for a call's values.
+    """The concrete kernel for a call's values: a copy in a module of its own, so that types which the kernel can't be
+    built for leave the others alone.
 
     Raises:
         ArgumentError: the generic tensors' dtypes differ where an output has to follow them.
         SignatureError: no argument says what a generic output's dtype is.
     """
-    kernel = plan.kernel.kernel
-    by_name = {slot.name: slot for slot in plan.slots}
-    generic = [s for s in plan.inputs if s.is_array and s.leaf.generic and isinstance(values[s.name], torch.Tensor)]
-    types = []
-    for argument, (_, warp_type) in zip(plan.kernel.arguments, _warp.argument_types(kernel), strict=True):
-        leaf = argument.leaves[0]
-        if argument.struct or not leaf.generic:
-            types.append(warp_type)
-            continue
-        slot = by_name[leaf.name]
-        if not slot.is_array:
-            types.append(_value_type(slot, warp_type, values[slot.name]))
-            continue
-        value = values.get(slot.name) if slot.is_input else None
-        if isinstance(value, torch.Tensor):
-            types.append(_array_type(name, slot, warp_type, value))
-            continue
-        types.append(_following(name, plan, slot, warp_type, generic, values))
-    return _warp.concrete_kernel(kernel, types)
+    return _warp.specialize(plan.kernel.kernel, resolve_types(name, plan, values))
 
 
-def _scalar_of(name: str, slot: Slot, dtype: torch.dtype) -> Any:
-    scalar = WARP_SCALAR.get(dtype)
-    if scalar is None:
-        raise ArgumentError(f"{name}: argument '{slot.label}': expected a dtype that Warp has, got {dtype}")
-    return scalar
+def resolve_types(name: str, plan: OpPlan, values: dict[str, Any]) -> list[Any]:
+    """The concrete argument types for a call's values. Raises as ``resolve``."""
+    return _Resolver(name, plan, values).types()
 
 
-def _array_type(name: str, slot: Slot, warp_type: Any, value: torch.Tensor) -> Any:
-    scalar = _scalar_of(name, slot, value.dtype)
-    element = warp_type.dtype
-    if element is Any:
-        extra = value.ndim - slot.leaf.ndim
-        if extra == 0:
-            return _warp.array_annotation(scalar, slot.leaf.ndim)
-        if extra in (1, 2):
-            shape = tuple(int(n) for n in value.shape[slot.leaf.ndim :])
-            return _warp.array_annotation(_warp.element_type(scalar, shape), slot.leaf.ndim)
+class _Resolver:
+    """The types of one call's arguments. What tensors say is certain; numbers and fresh arrays follow them."""
+
+    def __init__(self, name: str, plan: OpPlan, values: dict[str, Any]) -> None:
+        self.name, self.plan, self.values = name, plan, values
+        self.slots = {slot.name: slot for slot in plan.slots}
+        self.templates: dict[str, Any] = {}
+        self.certain: dict[str, Any] = {}
+        """Types by argument: those that aren't generic, and those of the generic tensors."""
+        self.given: list[tuple[Slot, Any]] = []
+        """The generic tensors with their types."""
+        for argument, (label, warp_type) in zip(
+            plan.kernel.arguments, _warp.argument_types(plan.kernel.kernel), strict=True
+        ):
+            self.templates[label] = warp_type
+            leaf = argument.leaves[0]
+            if argument.struct or not leaf.generic:
+                self.certain[label] = warp_type
+                continue
+            slot = self.slots[leaf.name]
+            value = values.get(slot.name) if slot.is_input else None
+            if slot.is_array and isinstance(value, torch.Tensor):
+                self.certain[label] = found = self._array_type(slot, warp_type, value)
+                self.given.append((slot, found))
+
+    def types(self) -> list[Any]:
+        """One type per argument; an overload that the user declared wins over what would be made."""
+        declared = [types for types in _warp.overload_types(self.plan.kernel.kernel) if self._fits(types)]
+        try:
+            types = [
+                self.certain[label] if label in self.certain else self._follow(label) for label in self.templates
+            ]
+        except (ArgumentError, SignatureError):
+            if declared:
+                return declared[0]
+            raise
+        if declared and not any(_warp.same_types(types, other) for other in declared):
+            return declared[0]
+        return types
+
+    def _fits(self, types: list[Any]) -> bool:
+        """Whether a declared overload takes this call."""
+        for (label, template), warp_type in zip(self.templates.items(), types, strict=True):
+            if label in self.certain:
+                if not _warp.same_types([self.certain[label]], [warp_type]):
+                    return False
+            elif not _warp.is_array(template):
+                value = self.values.get(label)
+                scalar = getattr(warp_type, "_wp_scalar_type_", warp_type)
+                if isinstance(value, (float, torch.SymFloat)) and not _warp.is_float(scalar):
+                    return False
+                if isinstance(value, (list, tuple)) and len(value) != math.prod(getattr(warp_type, "_shape_", ())):
+                    return False
+        return True
+
+    def _array_type(self, slot: Slot, template: Any, value: torch.Tensor) -> Any:
+        """The type of a given array: its dtype, and its trailing axes where the elements are generic too."""
+        leaf = slot.leaf
+        scalar = WARP_SCALAR.get(value.dtype)
+        if scalar is None or not _warp.admits(template.dtype, scalar):
+            self._refuse_dtype(slot, value.dtype)
+        extra = value.ndim - leaf.ndim
+        shape = tuple(int(n) for n in value.shape[leaf.ndim :])
+        ranks = (0, 1, 2) if template.dtype is Any else (len(getattr(template.dtype, "_shape_", ())),)
+        if extra not in ranks or 0 in shape:
+            axes = "or ".join(f"{leaf.ndim + rank} " for rank in ranks)
+            hint = "" if extra < max(ranks) else "; for leading batch dimensions use torch.vmap"
+            raise ArgumentError(
+                f"{self.name}: argument '{slot.label}': expected {axes}dimensions ({leaf.type_name}), got shape "
+                f"{value.shape}{hint}"
+            )
+        element = _warp.with_element(template.dtype, scalar, shape)
+        return _warp.array_annotation(element, leaf.ndim)
+
+    def _refuse_dtype(self, slot: Slot, dtype: torch.dtype) -> None:
         raise ArgumentError(
-            f"{name}: argument '{slot.label}': expected {slot.leaf.ndim} dimensions ({slot.leaf.type_name}), got shape "
-            f"{value.shape}; for leading batch dimensions use torch.vmap"
+            f"{self.name}: argument '{slot.label}': expected a dtype that {slot.leaf.type_name} takes, got {dtype}"
         )
-    if not hasattr(element, "_wp_scalar_type_"):
-        return _warp.array_annotation(scalar, slot.leaf.ndim)
-    shape = tuple(int(n) for n in value.shape[slot.leaf.ndim :])
-    return _warp.array_annotation(_warp.with_element(element, scalar, shape), slot.leaf.ndim)
+
+    def _follow(self, label: str) -> Any:
+        template = self.templates[label]
+        if not _warp.is_array(template):
+            return self._value_type(label, template)
+        slot = self.slots[label]
+        if slot.is_input:  # an optional array that isn't given: a null array, of any type
+            element = self.given[0][1].dtype if self.given else wp.float32
+            return _warp.array_annotation(
+                element if template.dtype is Any else _warp.with_element(template.dtype, wp.float32, (1,)),
+                slot.leaf.ndim,
+            )
+        return _warp.array_annotation(self._element_of(slot, template.dtype), slot.leaf.ndim)
+
+    def _element_of(self, slot: Slot, template: Any) -> Any:
+        """The element type of a fresh array: the one that the generic tensors share, as far as the annotation is open."""
+        sources = [(other, found.dtype) for other, found in self.given]
+        if not sources:
+            raise SignatureError(
+                f"{self.name}: the dtype of '{slot.label}' is generic, and no tensor of the call is; annotate it with a "
+                f"type, or declare one with wp.overload"
+            )
+        scalar = self._shared(slot, [(other, getattr(e, "_wp_scalar_type_", e)) for other, e in sources])
+        if slot.leaf.component is not None:
+            return _warp.with_element(template, scalar, slot.leaf.component)
+        if template is Any:
+            return self._shared(slot, sources)
+        shaped = [(other, e) for other, e in sources if hasattr(e, "_shape_") and len(e._shape_) == len(template._shape_)]
+        if not shaped:
+            raise SignatureError(
+                f"{self.name}: the size of the elements of '{slot.label}' is generic, and no tensor of the call says it; "
+                f"annotate it with a type, or declare one with wp.overload"
+            )
+        return _warp.with_element(template, scalar, tuple(self._shared(slot, shaped)._shape_))
+
+    def _shared(self, slot: Slot, found: list[tuple[Slot, Any]]) -> Any:
+        first, element = found[0]
+        for other, another in found[1:]:
+            if _warp.same_types([element], [another]):
+                continue
+            mine, theirs = self.values[first.name], self.values[other.name]
+            expected, got = f"dtype {mine.dtype}", f"{theirs.dtype}"
+            if mine.dtype == theirs.dtype:
+                expected = f"elements of shape {tuple(mine.shape[first.leaf.ndim:])}"
+                got = f"{tuple(theirs.shape[other.leaf.ndim:])}"
+            raise ArgumentError(
+                f"{self.name}: argument '{other.label}': expected {expected}, as '{first.label}' has, got {got}; the "
+                f"dtype of '{slot.label}' follows the generic tensors, which must share one"
+            )
+        return element
+
+    def _value_type(self, label: str, template: Any) -> Any:
+        """The type of a number or a vector: by the tensors' dtype, by Warp's defaults where that says nothing."""
+        value = self.values.get(label)
+        inner = getattr(template, "_wp_scalar_type_", template)
+        scalars = {getattr(found.dtype, "_wp_scalar_type_", found.dtype) for _, found in self.given}
+        real = isinstance(value, (float, torch.SymFloat))
+        options = [s for s in scalars if _warp.admits(inner, s) and (not real or _warp.is_float(s))]
+        if len(options) == 1:
+            scalar = options[0]
+        elif real or not _warp.admits(inner, wp.int32):
+            scalar = wp.float32
+        else:
+            scalar = wp.float32 if isinstance(value, (list, tuple)) else wp.int32
+        if template is inner:
+            return scalar
+        count = len(value) if isinstance(value, (list, tuple)) else 0
+        shape = tuple(template._shape_)
+        if len(shape) == 1:
+            shape = (shape[0] or count,)
+        elif 0 in shape:
+            side = math.isqrt(count)
+            shape = (shape[0] or (count // shape[1] if shape[1] else side), shape[1] or (count // shape[0] if shape[0] else side))
+        if math.prod(shape) != count:
+            raise ArgumentError(
+                f"{self.name}: argument '{label}': expected the numbers of a {self.slots[label].leaf.type_name}, got "
+                f"{count}; a matrix whose size is generic is taken for square"
+            )
+        return _warp.with_element(template, scalar, shape)
 
 
-def _value_type(slot: Slot, warp_type: Any, value: Any) -> Any:
-    import warp as wp
+def align(instance: Instance, plan: OpPlan) -> Instance:
+    """An instance whose launches take what the generic plan's operators give them.
 
-    if isinstance(value, (bool, torch.SymBool)):
-        return wp.bool
-    if isinstance(value, (int, torch.SymInt)):
-        return wp.int32
-    if isinstance(value, (list, tuple)) and hasattr(warp_type, "_wp_scalar_type_"):
-        return _warp.with_element(warp_type, wp.float32, (len(value),))
-    return wp.float32
+    Which arrays have gradients depends on the dtypes: the operators have a place for every array that might have one, and
+    the launches only for those that do. Numbers of a generic vector arrive as floats.
+    """
+    concrete = instance.plan
+    integral = [
+        position
+        for position, slot in enumerate(concrete.inputs)
+        if slot.leaf.kind == "vector" and slot.leaf.scalar is not None and slot.leaf.scalar.kind == "int"
+    ]
+    cotangents = [slot.name for slot in plan.result_slots if slot.differentiable]
+    gradients = [slot.name for slot in plan.gradients]
+    buffers = [*cotangents, *(slot.name for slot in plan.gradients if slot.role != "inout")]
+    live = {slot.name for slot in concrete.slots if slot.differentiable}
+    arrays = [slot.name for slot in (*plan.inputs, *plan.kept) if slot.is_array]
 
+    def numbers(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        if not integral or function is None:
+            return function
+        inner = function
 
-def _following(
-    name: str, plan: OpPlan, slot: Slot, warp_type: Any, generic: list[Slot], values: dict[str, Any]
-) -> Any:
-    """The type of a generic array that isn't given: that of the generic tensors."""
-    if not generic:
-        raise SignatureError(
-            f"{name}: the dtype of '{slot.label}' is generic, and no tensor of the call is; annotate it with a type"
+        def call(*values: Any) -> Any:
+            changed = list(values)
+            for position in integral:
+                changed[position] = [int(item) for item in values[position]]
+            return inner(*changed)
+
+        return call
+
+    def chosen(values: tuple[Any, ...], names: list[str]) -> list[Any]:
+        return [value for value, own in zip(values, names, strict=True) if own in live]
+
+    forward, forward_into = numbers(instance.forward), numbers(instance.forward_into)
+    prepare, backward_into = numbers(instance.prepare), numbers(instance.backward_into)
+    backward = numbers(instance.backward)
+    assert forward is not None and forward_into is not None
+    if live >= {*cotangents, *gradients} or instance.backward is None:
+        return dataclasses.replace(
+            instance,
+            forward=forward,
+            forward_into=forward_into,
+            prepare=prepare,
+            backward_into=backward_into,
+            backward=backward,
         )
-    dtypes = {values[s.name].dtype for s in generic}
-    if len(dtypes) > 1:
-        first, other = generic[0], next(s for s in generic if values[s.name].dtype != values[generic[0].name].dtype)
-        raise ArgumentError(
-            f"{name}: argument '{other.label}': expected dtype {values[first.name].dtype}, that of '{first.label}', got "
-            f"{values[other.name].dtype}; the dtype of '{slot.label}' follows the generic tensors, which must share one"
+    head = -len(cotangents) - 1
+
+    def aligned_prepare(*values: Any) -> tuple[Any, ...]:
+        assert prepare is not None
+        made = prepare(*values[:head], *chosen(values[head:-1], cotangents), chosen(tuple(values[-1]), gradients))
+        grads = iter(made[len(arrays) :])
+        return (*made[: len(arrays)], *(next(grads) if own in live else None for own in buffers))
+
+    def aligned_backward(*values: Any) -> list[Any]:
+        assert backward is not None
+        found: list[Any] = backward(
+            *values[:head], *chosen(values[head:-1], cotangents), chosen(tuple(values[-1]), gradients)
         )
-    source = generic[0]
-    return _array_type(name, slot, warp_type, values[source.name]) if warp_type.dtype is Any and source.leaf.component is None else (
-        _warp.array_annotation(_scalar_of(name, slot, values[source.name].dtype), slot.leaf.ndim)
-        if not hasattr(warp_type.dtype, "_wp_scalar_type_")
-        else _warp.array_annotation(
-            _warp.with_element(
-                warp_type.dtype,
-                _scalar_of(name, slot, values[source.name].dtype),
-                tuple(int(n) for n in values[source.name].shape[source.leaf.ndim :]),
-            ),
-            slot.leaf.ndim,
-        )
+        return found
+
+    def aligned_backward_into(*values: Any) -> None:
+        assert backward_into is not None
+        tail = len(values) - len(buffers)
+        backward_into(*values[:tail], *chosen(values[tail:], buffers))
+
+    return dataclasses.replace(
+        instance,
+        forward=forward,
+        forward_into=forward_into,
+        prepare=aligned_prepare,
+        backward_into=aligned_backward_into,
+        backward=aligned_backward,
     )

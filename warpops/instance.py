@@ -26,6 +26,8 @@ class Instance:
     prepare: Callable[..., tuple[Any, ...]] | None
     backward_into: Callable[..., None] | None
     backward: Callable[..., list[Any]] | None
+    recall_forward: Callable[..., Any] | None = None
+    recall_backward: Callable[..., Any] | None = None
 
 
 def make_instance(op: str, plan: OpPlan) -> Instance:
@@ -43,6 +45,8 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
         prepare=functions.get("prepare"),
         backward_into=functions.get("backward_into"),
         backward=functions.get("backward"),
+        recall_forward=functions.get("recall_forward"),
+        recall_backward=functions.get("recall_backward"),
     )
 
 
@@ -95,7 +99,8 @@ class Instances:
 def type_key(slot: Slot, value: Any) -> Any:
     """What a generic argument's type depends on."""
     if isinstance(value, torch.Tensor):
-        return (value.dtype, tuple(value.shape[slot.leaf.ndim :]) if slot.leaf.component is None else value.ndim)
+        trailing = value.shape[slot.leaf.ndim :]
+        return (value.dtype, tuple(map(int, trailing)) if slot.leaf.component is None else value.ndim)
     if isinstance(value, (list, tuple)):
-        return (len(value), *(type(item) for item in value))
-    return type(value)
+        return len(value)
+    return float if isinstance(value, (float, torch.SymFloat)) else (None if value is None else int)

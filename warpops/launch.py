@@ -52,6 +52,25 @@ class Launcher:
     def adjoint_layout(self) -> Layout:
         return argument_layout(self.signature, adjoint=True)
 
+    def packer(self, quick: str) -> Any:
+        """The packer of a quick layout, made at its first use."""
+        made: list[Any] = []
+
+        def pack(*values: Any) -> bytes:
+            if not made:
+                made.append(argument_layout(self.signature, quick=quick).packer())
+            packed: bytes = made[0](*values)
+            return packed
+
+        return pack
+
+    def quick(self, device: torch.device, dims: tuple[int, ...]) -> tuple[bytes, Any, Any] | None:
+        """Packed bounds and the entry points for a launch that has been made before; None where there is no short way."""
+        bounds = self._bounds.get(dims)
+        if bounds is None or self._fast is None or device.type != "cpu":
+            return None
+        return bounds, self._fast.forward, self._fast.adjoint
+
     def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
         """Launch the kernel over ``dims``."""
         bounds = self._bounds.get(dims, False)

@@ -133,6 +133,40 @@ class WarpOp:
             self._register()
         return fn
 
+    def register_vmap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the op a vmap rule of your own, in place of the one launch (or the loop) that warpops makes.
+
+        Args:
+            fn: ``fn(info, in_dims, *args)`` as for ``torch.library.register_vmap``: ``info.batch_size`` and
+                ``info.randomness``, the batch axis of each argument (None: not batched), and the arguments of the schema
+                by position. It returns ``(outputs, out_dims)``.
+
+        Returns:
+            ``fn``, so that it can be used as a decorator.
+
+        Example:
+            >>> import torch, warp as wp
+            >>> from warpops import warp_op
+            >>> @warp_op("x[n] -> y[n]", dim="n")
+            ... @wp.kernel
+            ... def twice(x: wp.array[float], y: wp.array[float]):
+            ...     i = wp.tid()
+            ...     y[i] = 2.0 * x[i]
+            >>> @twice.register_vmap
+            ... def twice_vmap(info, in_dims, x):
+            ...     x = x.movedim(in_dims[0], 0)
+            ...     return twice(x.reshape(-1)).reshape(x.shape), 0
+            >>> torch.vmap(twice)(torch.ones(2, 3))
+            tensor([[2., 2., 2.],
+                    [2., 2., 2.]])
+        """
+        if not callable(fn):
+            raise TypeError(f"{self.name}: register_vmap takes a function, and got {type(fn).__name__}")
+        with _lock:
+            self._vmap = fn
+            self._register()
+        return fn
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
 

@@ -16,6 +16,10 @@ from . import _warp
 from .kernel import KernelSignature, Leaf
 
 
+PACK_ERRORS = (struct.error, OverflowError)
+"""What ``struct`` raises for a number out of its type's range."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The format of one kernel's argument struct, and where each kernel argument starts in it."""
@@ -45,12 +49,35 @@ def _value_format(leaf: Leaf) -> str:
     return leaf.scalar.code
 
 
-def argument_layout(kernel: KernelSignature, adjoint: bool = False) -> Layout:
-    """The layout of a concrete kernel's arguments; of the explicit adjoints, only plain arrays are packed."""
+def array_rest(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, flags: int, grad: bool) -> bytes:
+    """A descriptor less its data pointer (and, unless ``grad``, less its adjoint's): strides arrive in elements."""
+    rank = len(shape)
+    unused = f"{4 * (4 - rank)}x"
+    packed = struct.pack(
+        f"={rank}i{unused}{rank}i{unused}HH4x", *shape, *(strides[axis] * itemsize for axis in range(rank)), rank, flags
+    )
+    return bytes(8) + packed if grad else packed
+
+
+_QUICK = {"forward": "Q48s", "attached": "QQ40s", "explicit": "Q48s"}
+
+
+def argument_layout(kernel: KernelSignature, adjoint: bool = False, quick: str | None = None) -> Layout:
+    """The layout of a concrete kernel's arguments; of the explicit adjoints, only plain arrays are packed.
+
+    ``quick`` names a layout whose descriptors come as pointers and bytes (``array_rest``).
+    """
     types = dict(_warp.argument_types(kernel.kernel))
     structure = _warp.struct_layout(list(types.values()))
     parts: list[tuple[int, int, str]] = []
     offsets: list[int] = []
+    adjoint = adjoint or quick == "explicit"
+
+    def code(leaf: Leaf) -> str:
+        if not leaf.is_array:
+            return _value_format(leaf)
+        return _QUICK[quick] if quick is not None else _array_format(leaf)
+
     for index, argument in enumerate(kernel.arguments):
         start = getattr(structure, f"a{index}").offset
         offsets.append(start)
@@ -60,11 +87,11 @@ def argument_layout(kernel: KernelSignature, adjoint: bool = False) -> Layout:
             ctype = _warp.argument_ctype(types[argument.name])
             for leaf in argument.leaves:
                 offset, size = _field_offset(ctype, leaf.path[1:])
-                parts.append((start + offset, size, _array_format(leaf) if leaf.is_array else _value_format(leaf)))
+                parts.append((start + offset, size, code(leaf)))
             continue
         leaf = argument.leaves[0]
         size = ctypes.sizeof(_warp.argument_ctype(types[argument.name]))
-        parts.append((start, size, _array_format(leaf) if leaf.is_array else _value_format(leaf)))
+        parts.append((start, size, code(leaf)))
     return _join(parts, tuple(offsets), ctypes.sizeof(structure))
 
 

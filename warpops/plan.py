@@ -130,6 +130,30 @@ class OpPlan:
         return tuple(slot for slot in self.slots if slot.role == "mutated")
 
     @property
+    def recalls_forward(self) -> bool:
+        """A launch can be recalled for tensors of sizes that were seen before: its sizes follow from those and from
+        ints, and nothing but tensors and numbers comes in."""
+        computed = callable(self.extents.launch) or any(callable(shape) for shape in self.extents.shapes.values())
+        plain = all(s.role in ("input", "output", "inout", "scratch", "number", "vector", "handle", "size") for s in self.slots)
+        plain = plain and not self.kernel.program
+        return plain and not computed and not self.device_argument and not any(s.optional for s in self.slots)
+
+    @property
+    def recalls_backward(self) -> bool:
+        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.effects.opaque
+
+    @property
+    def sizing(self) -> tuple[Slot, ...]:
+        """The ints that sizes depend on."""
+        names = {count.number for count in self.extents.counts}
+        names |= {bound for cover in self.extents.covers for bound in cover.bounds if isinstance(bound, str)}
+        launch = () if callable(self.extents.launch) else self.extents.launch
+        shapes = [shape for shape in self.extents.shapes.values() if not callable(shape)]
+        for dims in (launch, *shapes, *self.extents.dims.values()):
+            names |= {name for dim in dims if dim is not None for name in dim.names()}
+        return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
+
+    @property
     def gradients(self) -> tuple[Slot, ...]:
         """The inputs that get gradients, in the schema's order."""
         return tuple(slot for slot in self.inputs if slot.differentiable)

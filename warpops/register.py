@@ -29,10 +29,11 @@ _taken: set[str] = set()
 class Lease:
     """Keeps an op's operators registered. Held by the ``WarpOp``, by pending backwards, and for good once compiled."""
 
-    __slots__ = ("__weakref__", "key", "name")
+    __slots__ = ("__weakref__", "key", "name", "transforms")
 
     def __init__(self, name: str, key: str) -> None:
         self.name, self.key = name, key
+        self.transforms: Any = None
 
 
 class Registration:
@@ -126,7 +127,11 @@ class Registration:
         raw = ["_fwd", "_fwd_"]
         if self.backward_op is not None:
             implement("_bwd", instances.backward, "CompositeExplicitAutograd")
-            implement("_bwd_", instances.backward_into, "CompositeExplicitAutograd")
+            into = instances.backward_into
+            if self.front.handles:  # the last argument only has to live until then
+                implement("_bwd_", lambda *values: into(*values[:-1]), "CompositeExplicitAutograd")
+            else:
+                implement("_bwd_", into, "CompositeExplicitAutograd")
             raw += ["_bwd", "_bwd_"]
         for suffix in raw:
             implement(suffix, torch.library.fallthrough_kernel, "Autograd")

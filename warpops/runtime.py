@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _torch, checks
+from . import _torch, checks, handles
 from .errors import ArgumentError, GradientError
 from .front import Front
 from .instance import Instance, Instances
 from .launch import FAST
+from .packing import PACK_ERRORS
 from .plan import OpPlan
+from .recall import Recall
 from .refusal import refusal_op, runtimes
-from .values import default_value, field_of, guard_number, handle_of, traced_tensor, traced_vector
+from .structs import Missing, field_reader, missing
+from .values import default_value, guard_number, traced_tensor, traced_vector
 
 if TYPE_CHECKING:
     from .register import Registration
@@ -38,9 +42,10 @@ class Runtime:
         self.lease = weakref.ref(registration.lease)
         self.slots = {slot.name: slot for slot in plan.slots}
         self.custom = registration.backward
+        self.vmap = registration.vmap
+        self.recall = Recall(plan, instances)
         self._eager: Any = None
         self._function: Any = None
-        self._transforms: Any = None
 
     def finish(self, eager: Callable[..., Any], function: Any) -> None:
         self._eager = weakref.ref(eager)
@@ -48,6 +53,7 @@ class Runtime:
 
     def helpers(self) -> dict[str, Any]:
         """The scope of the generated front."""
+        refuse_traced = self.traced_refusal()
         return {
             "is_compiling": torch.compiler.is_compiling,
             "functorch_level": _torch.functorch_level,
@@ -60,6 +66,8 @@ class Runtime:
             "PLAIN": _torch.PLAIN,
             "launch_forward": self.instances.forward,
             "launch_backward": self.instances.backward,
+            "recall": self.recall,
+            "PackError": PACK_ERRORS,
             "guard_scalar": guard_number,
             "increment_version": increment_version,
             "Tensor": torch.Tensor,
@@ -68,11 +76,13 @@ class Runtime:
             "forward_op": self.forward_op,
             "backward_op": self.backward_op,
             "defaults": {p.name: default_value(p.default) for p in self.plan.parameters},
-            "field": field_of,
-            "handle": handle_of,
+            "field": field_reader(self.name, frozenset(s.label for s in self.plan.inputs if s.optional), refuse_traced),
+            "handle": handles.id_of,
+            "alive": handles.alive,
+            "keep_alive": self.keep_alive,
             "traced_vector": traced_vector,
             "traced_tensor": traced_tensor,
-            "refuse_traced": self.traced_refusal(),
+            "refuse_traced": refuse_traced,
             "to_number": self.to_number,
             "to_vector": self.to_vector,
             "to_handle": self.to_handle,
@@ -83,6 +93,7 @@ class Runtime:
             "refuse_gradient": self.refuse_gradient,
             "traced_forward": self.traced_forward,
             "traced_backward": self.traced_backward,
+            "partial": functools.partial,
             "backward_once": self.backward_once,
             "custom_backward": self.custom_backward,
         }
@@ -104,8 +115,9 @@ class Runtime:
         plain = checks.plain_number(value)
         if plain is None:
             return value
-        kind = "float" if scalar is None else scalar.kind
-        return {"float": float, "int": int, "bool": bool}[kind](plain)
+        if scalar is None:
+            return plain if isinstance(plain, float) else int(plain)
+        return {"float": float, "int": int, "bool": bool}[scalar.kind](plain)
 
     def to_vector(self, name: str, value: Any) -> list[Any]:
         slot = self.slots[name]
@@ -123,12 +135,23 @@ class Runtime:
 
     def to_handle(self, name: str, value: Any) -> Any:
         slot = self.slots[name]
-        value = handle_of(value)
+        handles.remember(value)
+        given, value = value, handles.id_of(value)
+        plain = None if isinstance(value, torch.Tensor) else checks.plain_number(value)
+        if plain is None and not isinstance(value, (torch.SymInt, torch.Tensor)):
+            raise ArgumentError(
+                f"{self.name}: argument '{slot.label}': expected a wp.Mesh, Bvh, HashGrid or Volume, or its id (an int), "
+                f"got {type(given).__name__}{' without an id' if value is None and given is not None else ''}"
+            )
         checks.check_number(self.name, slot, slot.leaf.scalar, value)
-        plain = checks.plain_number(value)
         if plain is None:
             return value
         return int(plain) - 2**64 if plain >= 2**63 else int(plain)
+
+    @staticmethod
+    def keep_alive(*ids: Any) -> torch.Tensor | None:
+        """In traced code: what keeps Warp objects alive until backward."""
+        return None if torch.compiler.is_exporting() else handles.keep_op()(list(ids))
 
     def to_tensor(self, name: str, value: Any) -> torch.Tensor:
         slot = self.slots[name]
@@ -148,6 +171,8 @@ class Runtime:
         def refuse_traced(index: int, value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 return refuse(key, index, value, "")
+            if isinstance(value, Missing):
+                return refuse(key, index, None, f"={missing(value.owner, value.part)}")
             return refuse(key, index, None, type(value).__name__)
 
         return refuse_traced
@@ -157,12 +182,17 @@ class Runtime:
         slot = self.plan.inputs[index]
         if value is not None:
             checks.check_slot(self.name, slot, value)
+        if shown.startswith("="):
+            raise ArgumentError(f"{self.name}: argument '{slot.label}': {shown[1:]}")
         what = {"array": "a tensor", "handle": "an int or a Warp object", "vector": "numbers"}.get(slot.leaf.kind)
         if what is None:
             kind = "int" if slot.role == "size" else (slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float")
             what = {"float": "a number", "int": "an int", "bool": "a bool"}[kind]
         type_name = slot.leaf.type_name or "int"
-        raise ArgumentError(f"{self.name}: argument '{slot.label}': expected {what} ({type_name}), got {shown}")
+        hint = ""
+        if slot.leaf.kind == "vector" and shown not in ("NoneType", "str", "int", "float"):
+            hint = "; in compiled code give a Warp value as a tuple of its numbers"
+        raise ArgumentError(f"{self.name}: argument '{slot.label}': expected {what} ({type_name}), got {shown}{hint}")
 
     def explain_failure(self, arguments: tuple[Any, ...]) -> None:
         """Raise what is wrong with a call's arguments; returns where nothing is."""
@@ -213,11 +243,16 @@ class Runtime:
         return self._eager()(*arguments)
 
     def transforms(self) -> Any:
-        if self._transforms is None:
-            from .transforms import Transforms
+        """The op's functions for transforms. They hold the lease and the lease them, so that they live as long as the op
+        and as any graph that they are part of; the runtime, which PyTorch's registry holds, must hold neither."""
+        from .transforms import Transforms
 
-            self._transforms = Transforms(self)
-        return self._transforms
+        lease = self.lease()
+        if lease is None:
+            return Transforms(self)
+        if lease.transforms is None:
+            lease.transforms = Transforms(self)
+        return lease.transforms
 
     def refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
         for slot, value in zip(self.plan.inputs, arguments, strict=False):
@@ -329,10 +364,10 @@ class Runtime:
         sizes = [n for s in plan.slots if s.role in ("output", "scratch") for n in found.shapes[s.name]]
         return instance.allocate(found.device, *sizes)
 
-    def traced_backward(self, *arguments: Any) -> list[Any]:
-        """The backward in traced code."""
+    def traced_backward(self, *arguments: Any, token: torch.Tensor | None = None) -> list[Any]:
+        """The backward in traced code. The op takes the token of live objects too, so that it lasts until then."""
         instance = self.instances.select(arguments)
-        plan, front = instance.plan, self.front
+        plan, front = self.plan, self.front
         assert instance.prepare is not None
         prepared = instance.prepare(*arguments)
         needs = arguments[-1]
@@ -342,7 +377,8 @@ class Runtime:
         buffers = dict(zip(grads, prepared[len(names) :], strict=True))
         values = self.values(arguments)
         given = [tensors.get(name, values[name]) for name in front.arguments]
-        self.backward_into_op(*given, *(tensors[s.name] for s in plan.kept), *(buffers[name] for name in grads))
+        last = (token,) if front.handles else ()
+        self.backward_into_op(*given, *(tensors[s.name] for s in plan.kept), *(buffers[name] for name in grads), *last)
         return [buffers[slot.name] for slot, need in zip(plan.gradients, needs, strict=True) if need]
 
     # --- fakes --------------------------------------------------------------------------------------------------------

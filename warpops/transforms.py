@@ -1,39 +1,50 @@
-"""torch.func: the op as an ``autograd.Function`` with a ``setup_context`` and a vmap rule. Made at the first such call."""
+"""torch.func: the op as an ``autograd.Function`` with a ``setup_context`` and a vmap rule. Made at the first such call.
+
+vmap is one launch of a kernel made for it (``batched.py``) where ranks allow, and a loop elsewhere. The batched kernel is
+an op with ``Transforms`` of its own, so that transforms nest in any order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import _torch
-from .errors import GradientError
+from .batched import batched_plan, batched_registration, element
+from .errors import ArgumentError, GradientError
+from .rewrite import UnbatchableError
 
 if TYPE_CHECKING:
-    from .register import Runtime
+    from .runtime import Runtime
 
 VmapRule = Callable[..., tuple[Any, Any]]
+
+_lock = threading.RLock()
 
 
 class Transforms:
     """One op's functions for use under transforms: its forward, and its backward as a function of its own."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, origin: Transforms | None = None) -> None:
         self.runtime = runtime
-        self.plan, self.front, self.name = runtime.plan, runtime.front, runtime.name
-        self.vmap_rule: VmapRule | None = None
-        self.backward_function = self._make_backward()
-        self.forward_function = self._make_forward()
+        self.plan, self.front = runtime.plan, runtime.front
+        self.name: str = origin.name if origin is not None else runtime.name
+        self.vmap_rule: VmapRule | None = runtime.vmap
+        self.lease = runtime.lease()
+        """Graphs that hold the functions below keep the op's operators."""
+        self.backward_function = _make_backward(self)
+        self.forward_function = _make_forward(self)
+        self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
+        self._registration: Any = None
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
         """The op under the active transforms."""
         if self.plan.mutated:
             if _torch.is_vmapped(arguments):
-                raise GradientError(
-                    f"{self.name}: vmap over an op that changes arrays in place (mutates) is not possible; make the "
-                    f"arrays in-out in the signature"
-                )
+                self.refuse_mutation()
             if torch.is_grad_enabled():
                 self.runtime.refuse_mutation(arguments)
         returned = self.forward_function.apply(*arguments)
@@ -44,119 +55,304 @@ class Transforms:
             return returned
         return returned[0] if count == 1 else returned[:count]
 
-    def _loop(self, function: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    def refuse_mutation(self) -> None:
+        raise GradientError(
+            f"{self.name}: vmap over an op that changes arrays in place (mutates) is not possible; make the arrays in-out "
+            f"in the signature"
+        )
+
+    def refuse_gradient(self) -> None:
+        raise GradientError(f"{self.name} has no gradient: {self.plan.gradient_why} [backward]")
+
+    # --- vmap ---------------------------------------------------------------------------------------------------------
+
+    def map_forward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The vmap rule of the forward."""
+        if self.plan.mutated:
+            self.refuse_mutation()
+        if self.vmap_rule is not None:
+            return self._own_rule(self.vmap_rule, info, in_dims, values)
+        return self._map_kernel(info, in_dims, values)
+
+    def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        dims = _dims(in_dims, values)
+        given = dict(zip([s.name for s in self.plan.inputs], zip(values, dims, strict=False), strict=False))
+        names = {name for name, (_, dim) in given.items() if dim is not None}
+        names |= {s.name for s in self.plan.inputs if s.role == "inout" and given[s.name][0] is not None}
+        batched = self.batched(values, dims, names)
+        if batched is not None:
+            moved = [_lead(value, dim, info.batch_size) if name in names else value for name, (value, dim) in given.items()]
+            try:
+                results = batched.forward_function.apply(*moved, *values[len(moved) :])
+            except (ArgumentError, UnbatchableError):
+                # A wrong argument is told by the loop, in the sizes of one element.
+                pass
+            else:
+                return results, (0,) * len(results) if isinstance(results, tuple) else 0
+        if info.batch_size == 0:
+            return self._empty_forward(dims, values)
+        return self._loop(self.forward_function.apply, info.batch_size, dims, values)
+
+    def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
+        dims = _dims(in_dims, values)
+        needs = values[-1]
+        wanted = {s.name for s, need in zip(self.plan.gradients, needs, strict=True) if need}
+        count = len(self.front.arguments)
+        given = dict(zip([s.name for s in self.plan.inputs], zip(values, dims, strict=False), strict=False))
+        names = {
+            slot.name
+            for slot in self.plan.inputs
+            if given[slot.name][0] is not None
+            and (given[slot.name][1] is not None or slot.name in wanted or slot.role == "inout")
+        }
+        batched = self.batched(values, dims, names)
+        if batched is not None:
+            moved = [_lead(value, dim, info.batch_size) if name in names else value for name, (value, dim) in given.items()]
+            rest = [
+                _lead(value, dim, info.batch_size)
+                for value, dim in zip(values[count:-1], dims[count:-1], strict=True)
+            ]
+            try:
+                grads = batched.backward_function.apply(*moved, *values[len(moved) : count], *rest, needs)
+            except (ArgumentError, UnbatchableError):
+                pass
+            else:
+                return grads, tuple(None if g is None else 0 for g in grads)
+        if info.batch_size == 0:
+            grads = tuple(
+                _empty_like(*given[slot.name]) if need and given[slot.name][0] is not None else None
+                for slot, need in zip(self.plan.gradients, needs, strict=True)
+            )
+            return grads, tuple(None if g is None else 0 for g in grads)
+        return self._loop(self.backward_function.apply, info.batch_size, dims, values)
+
+    def batched(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str]) -> Transforms | None:
+        """The op of one launch for these batched arrays; None where a loop has to do."""
+        slots = self.plan.inputs
+        if any(dim is not None and not slot.is_array for slot, dim in zip(slots, dims, strict=False)):
+            return None
+        instances = self.runtime.instances
+        instance = instances.only or instances.select(
+            tuple(element(v, d) if d is not None else v for v, d in zip(values, dims, strict=True))
+        )
+        key = (id(instance), frozenset(names))
+        with _lock:
+            if key not in self._batched:
+                self._batched[key] = self._make_batched(instance.plan, key[1], values)
+            return self._batched[key]
+
+    def _make_batched(self, plan: Any, names: frozenset[str], values: tuple[Any, ...]) -> Transforms | None:
+        try:
+            made = batched_plan(plan, names)
+            backward = _MappedBackward(self.runtime, names) if plan.gradient == "custom" else None
+            registration = batched_registration(made, self.name, backward)
+        except UnbatchableError:
+            return None
+        device = next(v.device for v in values if isinstance(v, torch.Tensor))
+        if device.type in ("cpu", "cuda"):
+            try:
+                registration.instances.only.launcher.preload(device)  # type: ignore[union-attr]
+            except Exception:  # Warp can't compile what was rewritten: the loop runs the user's own kernel
+                return None
+        found = Transforms(registration.runtime, self)
+        found._registration = registration
+        return found
+
+    def _loop(
+        self, function: Callable[..., Any], size: int, dims: Sequence[Any], values: tuple[Any, ...]
+    ) -> tuple[Any, Any]:
         """The vmap rule that always holds: call once per element, stack the results."""
-        results = []
-        for index in range(info.batch_size):
-            results.append(function(*[_select(value, dim, index) for value, dim in zip(arguments, in_dims, strict=True)]))
-        if not results:
-            raise GradientError(f"{self.name}: vmap over a batch of size 0 is not possible")
-        if results[0] is None:
-            return None, None
+        results = [
+            function(*[v if d is None else v.select(d, index) for v, d in zip(values, dims, strict=True)])
+            for index in range(size)
+        ]
         if isinstance(results[0], torch.Tensor):
             return torch.stack(results), 0
-        stacked = tuple(
-            None if items[0] is None else torch.stack(items) for items in zip(*results, strict=True)
-        )
+        stacked = tuple(None if items[0] is None else torch.stack(items) for items in zip(*results, strict=True))
         return stacked, tuple(None if item is None else 0 for item in stacked)
 
-    def _make_forward(self) -> Any:
-        transforms, plan, front, runtime = self, self.plan, self.front, self.runtime
-        arguments = front.arguments
-        tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
-        rest = [i for i in range(len(arguments)) if i not in tensors]
-        kept = [index for index, slot in enumerate(front.returned) if slot.saved]
-        silent = [i for i, s in enumerate(front.returned) if not s.differentiable or s.role == "scratch"]
+    def _empty_forward(self, dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The results for a batch of size 0, by the shapes that an element would have."""
+        try:
+            found = self.runtime.fake_forward(
+                *(_without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True))
+            )
+        except RuntimeError as error:
+            raise GradientError(f"{self.name}: vmap over a batch of size 0: the results' shapes depend on data") from error
+        device = next(v.device for v in values if isinstance(v, torch.Tensor))
+        many = found if isinstance(found, tuple) else (found,)
+        made = tuple(torch.empty((0, *r.shape), dtype=r.dtype, device=device) for r in many)
+        return (made, (0,) * len(made)) if isinstance(found, tuple) else (made[0], 0)
 
-        class Forward(torch.autograd.Function):
-            generate_vmap_rule = False
-
-            @staticmethod
-            def forward(*values: Any) -> Any:
-                return runtime.forward_op(*values)
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-                outputs = output if isinstance(output, tuple) else (output,)
-                ctx.set_materialize_grads(False)
-                ctx.save_for_backward(*[inputs[i] for i in tensors], *[outputs[i] for i in kept])
-                ctx.rest = [inputs[i] for i in rest]
-                ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
-
-            @staticmethod
-            def backward(ctx: Any, *grads: Any) -> Any:
-                nones = [None] * len(arguments)
-                live = [g for g, s in zip(grads, front.returned, strict=True) if s.differentiable and s.role != "scratch"]
-                if all(g is None for g in live):
-                    return tuple(nones)
-                if plan.gradient == "none":
-                    runtime.refuse_gradient()
-                saved = ctx.saved_tensors
-                values = [None] * len(arguments)
-                for position, value in zip(tensors, saved, strict=False):
-                    values[position] = value
-                for position, value in zip(rest, ctx.rest, strict=True):
-                    values[position] = value
-                positions = [arguments.index(s.name) for s in plan.gradients]
-                needs = [bool(ctx.needs_input_grad[p]) for p in positions]
-                order = {slot.name: k for k, slot in enumerate(s for s in front.returned if s.saved)}
-                outputs = [saved[len(tensors) + order[slot.name]] for slot in plan.kept]
-                found = transforms.backward_function.apply(*values, *outputs, *live, needs)
-                result: list[Any] = list(nones)
-                grads_in = iter(found if isinstance(found, tuple) else (found,))
-                for position, need in zip(positions, needs, strict=True):
-                    grad = next(grads_in)
-                    result[position] = grad if need else None
-                return tuple(result)
-
-            @staticmethod
-            def jvp(ctx: Any, *tangents: Any) -> Any:
-                raise GradientError(f"{transforms.name}: jvp: Warp has no forward mode; use torch.func.vjp, grad or jacrev")
-
-            @staticmethod
-            def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Any, Any]:
-                if transforms.vmap_rule is not None:
-                    return transforms.vmap_rule(info, in_dims, *values)
-                return transforms._loop(Forward.apply, info, in_dims, values)
-
-        Forward.__name__ = Forward.__qualname__ = plan.name
-        return Forward
-
-    def _make_backward(self) -> Any:
-        transforms, plan, runtime = self, self.plan, self.runtime
-
-        class Backward(torch.autograd.Function):
-            generate_vmap_rule = False
-
-            @staticmethod
-            def forward(*values: Any) -> Any:
-                found = iter(runtime.backward_op(*values))
-                return tuple(next(found) if need else None for need in values[-1])
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-                pass
-
-            @staticmethod
-            def backward(ctx: Any, *grads: Any) -> Any:
-                raise GradientError(
-                    f"{transforms.name}: double backward: the gradient of this op comes from Warp's adjoint, which is "
-                    f"differentiable once; give the op a differentiable backward with register_backward"
-                )
-
-            @staticmethod
-            def jvp(ctx: Any, *tangents: Any) -> Any:
-                raise GradientError(f"{transforms.name}: jvp of the backward: Warp has no forward mode")
-
-            @staticmethod
-            def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Any, Any]:
-                return transforms._loop(Backward.apply, info, in_dims, values)
-
-        Backward.__name__ = Backward.__qualname__ = f"{plan.name}_backward"
-        return Backward
+    def _own_rule(
+        self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]
+    ) -> tuple[Any, Any]:
+        """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
+        outputs, out_dims = rule(info, tuple(in_dims), *values)
+        count, scratch = len(self.plan.results), self.plan.scratch
+        if not scratch:
+            return outputs, out_dims
+        outputs = outputs if count != 1 or isinstance(outputs, tuple) else (outputs,)
+        out_dims = tuple(out_dims) if isinstance(out_dims, (tuple, list)) else (out_dims,) * count
+        rest: tuple[Any, ...] = (None,) * len(scratch)
+        if any(slot.saved for slot in scratch) and self.plan.gradient == "adjoint":
+            again, _ = self._map_kernel(info, in_dims, values)
+            rest = tuple(again[count:])
+        return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
 
 
-def _select(value: Any, dim: Any, index: int) -> Any:
-    if dim is None or not isinstance(value, torch.Tensor):
-        return value
-    return value.select(dim, index)
+class _MappedBackward:
+    """A backward of the user's own, over a batch: the backward of one element under vmap."""
+
+    def __init__(self, single: Runtime, names: frozenset[str]) -> None:
+        self.single, self.names = single, names
+        self.meaning = single.custom.meaning
+
+    def __call__(
+        self,
+        runtime: Runtime,
+        arguments: tuple[Any, ...],
+        results: tuple[Any, ...],
+        grads: tuple[Any, ...],
+        needed: tuple[bool, ...],
+    ) -> tuple[Any, ...]:
+        single = self.single
+        mapped = [k for k, name in enumerate(runtime.front.arguments) if name in self.names]
+        found: list[int] = []
+
+        def backward(inputs: list[Any], results: tuple[Any, ...], grads: tuple[Any, ...]) -> list[torch.Tensor]:
+            values = list(arguments)
+            for position, value in zip(mapped, inputs, strict=True):
+                values[position] = value
+            made = single.custom_backward(tuple(values), results, grads, needed)
+            found[:] = [k for k, grad in enumerate(made) if grad is not None]
+            return [grad for grad in made if grad is not None]
+
+        made = torch.func.vmap(backward)([arguments[k] for k in mapped], results, grads)
+        whole: list[Any] = [None] * len(arguments)
+        for position, grad in zip(found, made, strict=True):
+            whole[position] = grad if position in mapped else grad.sum(0)
+        return tuple(whole)
+
+
+def _make_forward(transforms: Transforms) -> Any:
+    plan, front, runtime = transforms.plan, transforms.front, transforms.runtime
+    arguments = front.arguments
+    tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
+    rest = [i for i in range(len(arguments)) if i not in tensors]
+    count = len(plan.results)
+    custom = plan.gradient == "custom"
+    kept = list(range(count)) if custom else [i for i, slot in enumerate(front.returned) if slot.saved]
+    silent = [i for i, s in enumerate(front.returned) if not s.differentiable or s.role == "scratch"]
+    positions = [arguments.index(s.name) for s in plan.gradients]
+
+    class Forward(torch.autograd.Function):
+        generate_vmap_rule = False
+
+        @staticmethod
+        def forward(*values: Any) -> Any:
+            return runtime.forward_op(*values)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(*[inputs[i] for i in tensors], *[outputs[i] for i in kept])
+            ctx.rest = [inputs[i] for i in rest]
+            ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            live = [g for g, s in zip(grads, front.returned, strict=True) if s.differentiable and s.role != "scratch"]
+            if all(g is None for g in live):
+                return (None,) * len(arguments)
+            if plan.gradient == "none":
+                transforms.refuse_gradient()
+            saved = ctx.saved_tensors
+            values: list[Any] = [None] * len(arguments)
+            for position, value in zip([*tensors, *rest], [*saved[: len(tensors)], *ctx.rest], strict=True):
+                values[position] = value
+            outputs = saved[len(tensors) :]
+            if custom:
+                given = tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, outputs, strict=False))
+                return runtime.custom_backward(tuple(values), tuple(outputs), given, tuple(ctx.needs_input_grad))
+            needs = [bool(ctx.needs_input_grad[p]) for p in positions]
+            order = {front.returned[k].name: value for k, value in zip(kept, outputs, strict=True)}
+            found = transforms.backward_function.apply(*values, *(order[s.name] for s in plan.kept), *live, needs)
+            result: list[Any] = [None] * len(arguments)
+            for position, grad in zip(positions, found, strict=True):
+                result[position] = grad
+            return tuple(result)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            raise GradientError(f"{transforms.name}: jvp: Warp has no forward mode; use torch.func.vjp, grad or jacrev")
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Any, Any]:
+            return transforms.map_forward(info, in_dims, values)
+
+    Forward.__name__ = Forward.__qualname__ = plan.name
+    return Forward
+
+
+def _make_backward(transforms: Transforms) -> Any:
+    plan, runtime = transforms.plan, transforms.runtime
+
+    class Backward(torch.autograd.Function):
+        generate_vmap_rule = False
+
+        @staticmethod
+        def forward(*values: Any) -> Any:
+            found = iter(runtime.backward_op(*values))
+            # An optional array that isn't given has no gradient to be had.
+            return tuple(
+                next(found) if need and values[position] is not None else None
+                for need, position in zip(values[-1], positions, strict=True)
+            )
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            pass
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            raise GradientError(
+                f"{transforms.name}: double backward: the gradient of this op comes from Warp's adjoint, which is "
+                f"differentiable once; give the op a differentiable backward with register_backward"
+            )
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            raise GradientError(f"{transforms.name}: jvp of the backward: Warp has no forward mode")
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Any, Any]:
+            return transforms.map_backward(info, in_dims, values)
+
+    positions = [transforms.front.arguments.index(s.name) for s in plan.gradients]
+    Backward.__name__ = Backward.__qualname__ = f"{plan.name}_backward"
+    return Backward
+
+
+def _dims(in_dims: Sequence[Any], values: tuple[Any, ...]) -> list[int | None]:
+    """The batch axes of tensors; lists of numbers have none."""
+    return [dim if isinstance(v, torch.Tensor) else None for dim, v in zip(in_dims, values, strict=True)]
+
+
+def _lead(value: Any, dim: int | None, size: int) -> Any:
+    """A tensor with its batch axis first, expanded where it has none."""
+    if value is None:
+        return None
+    return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+
+def _without(value: torch.Tensor, dim: int | None) -> torch.Tensor:
+    """One element's shape and dtype, without data."""
+    return value.to("meta") if dim is None else element(value, dim)
+
+
+def _empty_like(value: torch.Tensor, dim: int | None) -> torch.Tensor:
+    """A gradient for a batch of size 0."""
+    return value.new_zeros((0, *_without(value, dim).shape))

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from . import checks
-from .errors import ArgumentError
 
 
 def guard_number(value: Any) -> Any:
@@ -20,23 +19,6 @@ def guard_number(value: Any) -> Any:
 def default_value(default: Any) -> Any:
     items = checks.flatten(default)
     return items if items is not None else default
-
-
-def field_of(value: Any, label: str, *path: str) -> Any:
-    """A field of a struct argument: of a dict, or of anything with attributes."""
-    for part in path:
-        if isinstance(value, dict):
-            if part not in value:
-                raise ArgumentError(f"argument '{label}': the struct has no field '{part}'")
-            value = value[part]
-        else:
-            value = getattr(value, part)
-    return value
-
-
-def handle_of(value: Any) -> Any:
-    """The id of a Warp object, or an id as it is."""
-    return value if isinstance(value, int) else getattr(value, "id", value)
 
 
 def traced_vector(value: Any) -> list[Any]:

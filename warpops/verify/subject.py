@@ -199,8 +199,8 @@ def same_layout(tensor: torch.Tensor) -> torch.Tensor:
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's bytes, for comparisons that know no tolerance and no NaN."""
-    dense = tensor.detach().resolve_neg().contiguous()
-    return dense.reshape(-1).view(torch.uint8)
+    dense = tensor.detach().resolve_neg().reshape(-1)
+    return dense.new_empty(0, dtype=torch.uint8) if not dense.numel() else dense.contiguous().view(torch.uint8)
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -1,0 +1,244 @@
+"""Grad modes, graphs kept and used again, hooks, saved tensors; and gradients that can't be had, which raise."""
+
+from __future__ import annotations
+
+import kernels
+import pytest
+import torch
+import torch.autograd.forward_ad as forward_ad
+import warp as wp
+from support import close, compiled, leaf
+
+from warpops import GradientError, WarpOpError, warp_op
+
+
+@wp.kernel(enable_backward=False)
+def one_way(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * 3.0
+
+
+@wp.kernel
+def stretched(p: wp.array[wp.vec3d], k: wp.array[wp.float64], y: wp.array[wp.float64]):
+    i = wp.tid()
+    d = wp.length(p[i]) - wp.float64(0.5)
+    y[i] = wp.float64(0.5) * k[i] * d * d
+
+
+one_way_op = warp_op(one_way, "x[n] -> y[n]", dim="n")
+stretched_op = warp_op(stretched, "p[n], k[n] -> y[n]", dim="n")
+X = torch.tensor([1.0, -2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    "context", [torch.no_grad, torch.inference_mode, lambda: torch.set_grad_enabled(False)], ids=["no", "inference", "off"]
+)  # fmt: skip
+def test_without_grad(mode, context):
+    function, x = mode(kernels.square_op), leaf(X)
+    with context():
+        y = function(x)
+        assert not y.requires_grad
+        assert y.grad_fn is None
+    close(y, X * X)
+    function(x).sum().backward()
+    close(x.grad, 2 * X)
+
+
+def test_inference_mode_gives_inference_tensors():
+    with torch.inference_mode():
+        x = X * 1.0
+        y = kernels.square_op(x)
+    assert y.is_inference()
+    close(kernels.square_op(x), X * X)
+    w = leaf(X)
+    with pytest.raises(RuntimeError, match="nference"):
+        kernels.product_op(x, w).sum().backward()
+
+
+def test_frozen_inputs():
+    w = torch.nn.Parameter(X.clone(), requires_grad=False)
+    x = leaf(X)
+    kernels.product_op(x, w).sum().backward()
+    assert w.grad is None
+    assert not kernels.product_op(x.detach(), w).requires_grad
+
+
+def test_a_graph_is_used_twice(mode):
+    p, k = torch.randn(4, 3, dtype=torch.float64), torch.rand(4, dtype=torch.float64)
+    p.requires_grad_()
+    k.requires_grad_()
+    loss = mode(stretched_op)(p, k).sum()
+    first = torch.autograd.grad(loss, (p, k), retain_graph=True)
+    second = torch.autograd.grad(loss, (p, k), retain_graph=True)
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a, b)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    close(p.grad, 2 * first[0])
+
+
+def test_gradcheck():
+    p, k = torch.randn(3, 3, dtype=torch.float64), torch.rand(3, dtype=torch.float64)
+    p.requires_grad_()
+    k.requires_grad_()
+    assert torch.autograd.gradcheck(stretched_op, (p, k))
+    assert torch.autograd.gradcheck(stretched_op, (p, k), fast_mode=True)
+
+
+def test_a_graph_is_freed_after_backward():
+    x = leaf(X)
+    loss = kernels.square_op(x).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("which", ["the learned one", "the constant"])
+def test_an_input_changed_before_backward(mode, which):
+    x, w = leaf(X), X.clone()
+    y = mode(kernels.product_op)(x, w)
+    with torch.no_grad():
+        (x if which == "the learned one" else w).add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_an_output_changed_before_backward_does_not_matter(mode):
+    """It isn't saved: the adjoint doesn't read it."""
+    x = leaf(X)
+    y = mode(lambda x: kernels.square_op(x))(x)
+    with torch.no_grad():
+        y.zero_()
+    y.sum().backward()
+    close(x.grad, 2 * X)
+
+
+def test_hooks(mode):
+    seen = []
+    x, w = leaf(X), leaf(X)
+    x.register_hook(lambda g: seen.append(g.clone()))
+    y = mode(kernels.product_op)(x, w)
+    y.register_hook(lambda g: g * 10.0)
+    y.sum().backward()
+    close(seen[0], 20 * X * X)
+    close(w.grad, 10 * X * X)
+
+
+def test_saved_tensor_hooks():
+    packed = []
+
+    def pack(t):
+        packed.append(t)
+        return t.clone()
+
+    x, w = leaf(X), leaf(X)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = kernels.product_op(x, w)
+    y.sum().backward()
+    assert len(packed) == 2
+    close(x.grad, 2 * X * X)
+
+
+def test_checkpointing(mode):
+    def run(x, w):
+        return torch.utils.checkpoint.checkpoint(kernels.product_op, x, w, use_reentrant=False)
+
+    x, w = leaf(X), leaf(X)
+    mode(run)(x, w).sum().backward()
+    close(x.grad, 2 * X * X)
+    close(w.grad, X * X)
+
+
+def test_backward_in_anomaly_mode():
+    x = leaf(X)
+    with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly(check_nan=True):
+        kernels.square_op(x).sum().backward()
+    close(x.grad, 2 * X)
+
+
+# --- what can't be had ------------------------------------------------------------------------------------------------
+
+
+def test_double_backward_raises():
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    (g,) = torch.autograd.grad(kernels.cube64_op(x).sum(), x, create_graph=True)
+    close(g.detach(), 3 * x.detach() ** 2)
+    assert g.requires_grad
+    with pytest.raises(GradientError, match="kernels::cube64.*register_backward") as caught:
+        torch.autograd.grad(g.sum(), x)
+    assert isinstance(caught.value, (RuntimeError, WarpOpError))
+
+
+def test_double_backward_through_the_cotangent_raises():
+    """The gradient is linear in the cotangent: that derivative isn't zero either."""
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    seed = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    (g,) = torch.autograd.grad(kernels.cube64_op(x), x, seed, create_graph=True)
+    with pytest.raises(GradientError):
+        torch.autograd.grad(g.sum(), seed)
+
+
+def test_double_backward_of_an_in_out_op_raises():
+    x, y = leaf(X), leaf(X)
+    (g,) = torch.autograd.grad(kernels.multiply_op(x, y).sum(), x, create_graph=True)
+    with pytest.raises(GradientError):
+        g.sum().backward()
+
+
+def test_a_double_backward_past_the_op_is_fine():
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    y = (x**3 * kernels.cube64_op(x.detach())).sum()
+    (g,) = torch.autograd.grad(y, x, create_graph=True)
+    (h,) = torch.autograd.grad(g.sum(), x)
+    close(h, (6 * x * x**3).detach())
+
+
+def test_double_backward_of_compiled_code_raises():
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    (g,) = torch.autograd.grad(compiled(kernels.cube64_op)(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(g.sum(), x)
+
+
+@pytest.mark.parametrize("how", ["jvp", "dual numbers", "jacfwd", "hessian", "linearize"])
+def test_forward_mode_raises(how):
+    v = torch.ones(3)
+
+    def duals():
+        with forward_ad.dual_level():
+            return kernels.square_op(forward_ad.make_dual(X, v))
+
+    run = {
+        "jvp": lambda: torch.func.jvp(kernels.square_op, (X,), (v,)),
+        "dual numbers": duals,
+        "jacfwd": lambda: torch.func.jacfwd(kernels.square_op)(X),
+        "hessian": lambda: torch.func.hessian(lambda x: kernels.square_op(x).sum())(X),
+        "linearize": lambda: torch.func.linearize(kernels.square_op, X),
+    }[how]
+    with pytest.raises((GradientError, RuntimeError), match="square|forward"):
+        run()
+
+
+def test_forward_mode_through_torch_ops_raises():
+    with pytest.raises(GradientError, match="argument 'x'"):
+        torch.func.jvp(torch.ops.kernels.square, (X,), (torch.ones(3),))
+
+
+def test_a_dual_number_elsewhere_is_no_obstacle():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(X, torch.ones(3))
+        close(kernels.square_op(X) * 1.0, X * X)
+        _, tangent = forward_ad.unpack_dual(dual * kernels.square_op(X))
+    close(tangent, X * X)
+
+
+def test_a_kernel_without_backward(mode):
+    function = mode(one_way_op)
+    close(function(X), 3 * X)
+    with torch.no_grad():
+        close(function(leaf(X)), 3 * X)
+    with pytest.raises(Exception, match="backward") as caught:
+        function(leaf(X)).sum().backward()
+    assert "one_way" in str(caught.value)
+    if mode.__name__ == "eager":
+        assert isinstance(caught.value, GradientError)

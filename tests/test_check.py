@@ -1,0 +1,397 @@
+"""``warpops.testing.check``: kernels and declarations that are broken on purpose are found and named, good ones pass."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import kernels
+import pytest
+import torch
+import warp as wp
+
+from warpops import ArgumentError, GradientWarning, WarpOp, warp_op
+from warpops.testing import CheckError, check
+from warpops.verify import run_checks
+from warpops.verify.run import CHECKS
+
+# --- broken kernels ---------------------------------------------------------------------------------------------------
+
+
+@wp.func
+def halved(x: float) -> float:
+    return x * x
+
+
+@wp.func_grad(halved)
+def adj_halved(x: float, adj_ret: float):
+    wp.adjoint[x] += x * adj_ret
+
+
+@wp.kernel
+def wrong_func_grad(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = halved(x[i])
+
+
+@wp.kernel
+def loop_product(x: wp.array2d[float], y: wp.array[float]):
+    i = wp.tid()
+    p = float(1.0)
+    for j in range(x.shape[1]):
+        p = p * x[i, j]
+    y[i] = p
+
+
+@wp.kernel
+def while_loop(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    v = x[i]
+    k = int(0)
+    while k < 3:
+        v = v * x[i]
+        k = k + 1
+    y[i] = v
+
+
+@wp.kernel
+def overwritten_component(x: wp.array[wp.vec3], y: wp.array[float]):
+    i = wp.tid()
+    v = x[i]
+    d = wp.dot(v, v)
+    v[0] = d * 2.0
+    y[i] = wp.dot(v, v)
+
+
+@wp.kernel
+def accumulate(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = y[i] + x[i]
+
+
+@wp.kernel
+def no_atomic(x: wp.array[float], index: wp.array[wp.int32], y: wp.array[float]):
+    i = wp.tid()
+    y[index[i]] = y[index[i]] + x[i]
+
+
+@wp.kernel
+def last_wins(x: wp.array2d[float], y: wp.array[float]):
+    i, j = wp.tid()
+    y[i] = 2.0 * x[i, j]
+
+
+@wp.kernel
+def compact(x: wp.array[float], count: wp.array[wp.int32], y: wp.array[float]):
+    i = wp.tid()
+    k = wp.atomic_add(count, 0, 1)
+    y[k] = x[i] * x[i]
+
+
+@wp.func_native(snippet="static int calls = 0; calls += 1; return x + calls;")
+def counted(x: float) -> float: ...
+
+
+@wp.kernel
+def stateful(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = counted(x[i])
+
+
+@wp.func_native(snippet="y.data[i] = 2.0f * x.data[i];", adj_snippet="x.grad[i] += 2.0f * y.grad[i];")
+def raw_double(x: wp.array[float], y: wp.array[float], i: int): ...
+
+
+@wp.func_native(snippet="x.data[i] = 0.0f; y.data[i] = 1.0f;")
+def raw_clear(x: wp.array[float], y: wp.array[float], i: int): ...
+
+
+@wp.kernel
+def dense_only(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    raw_double(x, y, i)
+
+
+@wp.kernel
+def clears_input(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    raw_clear(x, y, i)
+
+
+def broken(kernel: Any, signature: str, **options: Any) -> WarpOp:
+    """An op of a kernel that warpops may warn of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GradientWarning)
+        return warp_op(kernel, signature, **options)
+
+
+def report(op: WarpOp, *args: Any, only: str) -> str:
+    """What some of the checks say, which must be something."""
+    found = run_checks(op, args, {}, only.split())
+    assert found.findings, f"nothing was found: passed {found.passed}, left out {found.left_out}"
+    text = found.text()
+    assert op.name in text.splitlines()[0]
+    assert all(len(line) <= 80 or " " not in line.strip() for line in text.splitlines()), text
+    return text
+
+
+X = torch.rand(6, generator=torch.Generator().manual_seed(1)) + 0.5
+
+
+def test_wrong_func_grad():
+    text = report(broken(wrong_func_grad, "x[n] -> y[n]"), X, only="gradients")
+    assert "gradient of 'x'" in text
+    assert "test_check.py:" in text
+    assert "wp.func_grad" in text
+    assert "'halved'" in text
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature", "x", "code"),
+    [
+        (loop_product, "x[n, m] -> y[n]", X.reshape(2, 3), "p = p * x[i, j]"),
+        (while_loop, "x[n] -> y[n]", X, "v = v * x[i]"),
+        (overwritten_component, "x[n] -> y[n]", X.reshape(2, 3), "v[0] = d * 2.0"),
+    ],
+    ids=["loop product", "while", "component"],
+)
+def test_warps_wrong_adjoints_are_found_with_their_line(kernel, signature, x, code):
+    with pytest.warns(GradientWarning):
+        op = warp_op(kernel, signature)
+    text = report(op, x, only="gradients")
+    assert "gradient of 'x'" in text
+    assert "finite differences" in text
+    assert f"`{code}`" in text
+
+
+def test_unwritten_elements():
+    op = warp_op(kernels.keep_some, "x[n], keep[n] -> y[n]", dim="n", init="empty")
+    keep = torch.tensor([True, False, True, False, True, True])
+    text = report(op, X, keep, only="memory")
+    assert "'y'" in text
+    assert "2 of its 6 elements unwritten" in " ".join(text.split())
+    assert "[1]" in text
+    assert "y[i] = x[i] * x[i]" in text
+
+
+def test_previous_contents():
+    op = warp_op(accumulate, "x[n] -> y[n]", dim="n", init="empty")
+    text = report(op, X, only="memory")
+    assert "depend on what was in memory" in " ".join(text.split())
+    assert "y[i] = y[i] + x[i]" in text
+
+
+def test_missing_atomic():
+    op = broken(no_atomic, "x[n], index[n] -> y[k]", dim="n", sizes="k", init="zeros")
+    text = report(op, X, torch.tensor([0, 1, 2, 1, 3, 0], dtype=torch.int32), 4, only="races")
+    assert "race on 'y'" in text
+    assert "y[index[i]] = y[index[i]] + x[i]" in text
+    assert "1 and 3" in text
+    fine = run_checks(op, (X, torch.arange(6, dtype=torch.int32), 6), {}, ["races"])
+    assert not fine.findings, fine.text()
+
+
+def test_store_by_many_threads():
+    op = broken(last_wins, "x[n, m] -> y[n]", dim="n, m")
+    assert "race on 'y'" in report(op, X.reshape(2, 3), only="races")
+
+
+def test_counter_slots():
+    op = broken(compact, "x[n] -> count[1], y[n]", dim="n")
+    text = report(op, X, only="gradients")
+    assert "wp.atomic_add(count, 0, 1)" in text or "k = wp.atomic_add" in text or "y[k] = x[i] * x[i]" in text
+
+
+def test_state_between_calls():
+    op = warp_op(stateful, "x[n] -> y[n]")
+    assert "the same call gives another 'y'" in report(op, X, only="repeats")
+
+
+def test_dense_arrays_taken_for_granted():
+    op = warp_op(dense_only, "x[n] -> y[n]", dim="n")
+    assert "not contiguous give another 'y'" in " ".join(report(op, X, only="strides").split())
+    assert not run_checks(op, (X,), {}, ["gradients", "memory"]).findings
+
+
+def test_changed_input():
+    op = warp_op(clears_input, "x[n] -> y[n]", dim="n")
+    assert "change 'x', which is not in mutates" in " ".join(report(op, X, only="inputs").split())
+
+
+def int_of_size(x: torch.Tensor) -> int:
+    return int(x.shape[0])
+
+
+def size_of_data(x: torch.Tensor) -> int:
+    return int(x.sum().item()) * 0 + x.shape[0]
+
+
+def test_a_callable_that_makes_sizes_constant():
+    op = warp_op(kernels.square, shapes={"y": int_of_size}, dim=int_of_size)
+    text = report(op, X, only="compiled")
+    assert "dynamic sizes" in text
+    assert "the callable for the shape of 'y'" in text
+    assert "test_check.py" in text
+
+
+def test_a_callable_that_reads_data():
+    op = warp_op(kernels.square, shapes={"y": size_of_data}, dim=lambda x: x.shape[0])
+    text = report(op, X, only="compiled")
+    assert "fullgraph=True fails" in text
+    assert "the callable for the shape of 'y'" in text
+
+
+def half_as_much(ctx: Any, grad: torch.Tensor) -> Any:
+    return grad * ctx.inputs["x"], None
+
+
+def without_w(ctx: Any, grad: torch.Tensor) -> Any:
+    return 2.0 * grad * ctx.inputs["x"] * ctx.inputs["w"], None
+
+
+def spoils_cotangent(ctx: Any, grad: torch.Tensor) -> Any:
+    grad.mul_(2.0)
+    x, w = ctx.inputs["x"], ctx.inputs["w"]
+    return grad * x * w, 0.5 * grad * x * x
+
+
+@pytest.mark.parametrize(
+    ("backward", "only", "told"),
+    [
+        (half_as_much, "gradients", ["gradient of 'x'", "gradient of 'w'"]),
+        (without_w, "gradients", ["gradient of 'w'", "None", "nondiff='w'"]),
+        (spoils_cotangent, "cotangents", ["cotangent of 'y'", "changes the cotangent"]),
+    ],
+    ids=["wrong", "missing", "in place"],
+)
+def test_registered_backward(backward, only, told):
+    op = warp_op(kernels.product, "x[n], w[n] -> y[n]", dim="n")
+    op.register_backward(backward)
+    text = " ".join(report(op, X, X + 1, only=only).split())
+    for part in told:
+        assert part in text
+
+
+@wp.kernel
+def wrong_backward(x: wp.array[float], grad_y: wp.array[float], grad_x: wp.array[float]):
+    i = wp.tid()
+    grad_x[i] = x[i] * grad_y[i]
+
+
+def test_wrong_backward_kernel():
+    op = warp_op(kernels.square, "x[n] -> y[n]", dim="n", backward=wrong_backward)
+    assert "gradient of 'x'" in report(op, X, only="gradients")
+
+
+def test_everything_wrong_is_in_one_report():
+    op = broken(wrong_func_grad, "x[n] -> y[n]", shapes={}, dim=int_of_size)
+    with pytest.raises(CheckError) as caught:
+        check(op, X)
+    text = str(caught.value)
+    assert isinstance(caught.value, AssertionError)
+    assert "2 things are wrong" in text
+    assert "gradient of 'x'" in text
+    assert "dynamic sizes" in text
+    assert "passed: " in text
+
+
+# --- good kernels -----------------------------------------------------------------------------------------------------
+
+
+@wp.struct
+class Springs:
+    rest: wp.array[float]
+    stiffness: float
+
+
+@wp.kernel
+def springs(p: wp.array[wp.vec3], s: Springs, scale: wp.array[float], energy: wp.array[float]):
+    i = wp.tid()
+    stretch = wp.length(p[i]) - s.rest[i]
+    factor = float(1.0)
+    if scale:
+        factor = scale[i]
+    energy[i] = factor * s.stiffness * stretch * stretch
+
+
+@wp.kernel
+def rounded(x: wp.array[float], low: wp.array[wp.int32], sign: wp.array[wp.bool]):
+    i = wp.tid()
+    low[i] = wp.int32(wp.floor(x[i]))
+    sign[i] = x[i] < 0.0
+
+
+@wp.kernel
+def advance(x: wp.array[wp.float64], shift: wp.float64, tmp: wp.array[wp.float64], y: wp.array[wp.float64]):
+    i = wp.tid()
+    tmp[i] = x[i] * x[i]
+    y[i] = wp.sin(tmp[i]) + shift
+
+
+@wp.kernel
+def half_relu(x: wp.array[wp.float16], y: wp.array[wp.float16]):
+    i = wp.tid()
+    y[i] = wp.max(x[i], wp.float16(0.0)) * x[i]
+
+
+def test_good_kernels_pass_everything():
+    check(kernels.gauss_op, X, X[:4] - 0.3)
+
+
+@pytest.mark.parametrize("optional", [True, False])
+def test_structs_and_optional_arrays_pass(optional):
+    op = warp_op(springs, "p[n], s.rest[n], scale[n] -> energy[n]", optional="scale", dim="n")
+    s = {"rest": X[:4], "stiffness": 2.0}
+    check(op, torch.randn(4, 3), s, X[1:5] if optional else None)
+
+
+@pytest.mark.parametrize(
+    ("make", "args"),
+    [
+        (lambda: warp_op(rounded), (torch.randn(5) * 3,)),
+        (
+            lambda: warp_op(advance, "x[n] -> y[n]", dim="n", scratch="tmp[n]", tensor_scalars="shift"),
+            (torch.rand(5, dtype=torch.float64), 0.25),
+        ),
+        (lambda: warp_op(half_relu), (torch.tensor([0.5, -0.7, 1.5, -2.0], dtype=torch.float16),)),
+        (lambda: kernels.scatter_op, (X, torch.tensor([0, 2, 2, 1, 0, 5], dtype=torch.int32), 7)),
+        (lambda: kernels.multiply_op, (X, X + 1)),
+        (lambda: kernels.step_op, (X, X + 1, 0.1)),
+        (lambda: kernels.keep_op, (X, X > 1)),
+        (lambda: kernels.mixed_op, (X, 1.5, 3, True)),
+        (lambda: kernels.spring_op, (torch.randn(4, 3), X[:4])),
+        (lambda: kernels.cube64_op, (torch.randn(0, dtype=torch.float64),)),
+    ],
+    ids=["ints", "float64", "float16", "scatter", "in-out", "mutates", "mask", "numbers", "two outputs", "empty"],
+)
+def test_good_kernels_pass(make, args):
+    found = run_checks(make(), args, {}, [c for c in CHECKS if c != "inductor"])
+    assert not found.findings, found.text()
+
+
+def test_nothing_is_changed():
+    x, v = X.clone().requires_grad_(), X + 1
+    kept = x.detach().clone()
+    random = torch.get_rng_state()
+    run_checks(kernels.step_op, (x, v, 0.1), {}, ["memory", "repeats", "gradients", "strides"])
+    assert torch.equal(x.detach(), kept)
+    assert x.grad is None
+    assert x._version == 0
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_a_call_that_is_wrong_is_told_as_such():
+    with pytest.raises(ArgumentError, match="'x'"):
+        check(kernels.square_op, X.double())
+
+
+def test_kernels_that_are_not_smooth_raise_no_alarm():
+    x = torch.tensor([0.0, 1.0, -1.0, 1e-8, 0.0, 3.0, 1e6], dtype=torch.float32)
+
+    @wp.kernel
+    def kinks(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = wp.abs(x[i]) + wp.floor(x[i]) + wp.max(x[i], 1.0)
+
+    found = run_checks(warp_op(kinks), (x,), {}, ["gradients"])
+    assert not found.findings, found.text()

@@ -1,0 +1,60 @@
+"""PyTorch's caches on disk know an op by its name. A script that was edited must not get the graph of its old self."""
+
+from __future__ import annotations
+
+import pytest
+from support import run_script
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import torch, warp as wp
+from torch._dynamo.utils import counters
+from warpops import warp_op
+
+wp.config.log_level = wp.LOG_ERROR
+
+@wp.kernel
+def layer(x: wp.array[float], w: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i{offset}] = {body}
+
+HELPER = {helper}
+
+def size(x):
+    return x.shape[0] + HELPER
+
+op = warp_op(layer, "x[n], w[n] -> y", dim="n", shapes={{"y": size}}, init="zeros"{options})
+x, w = (torch.tensor(v, requires_grad=True) for v in ([1.0, 2.0], [3.0, 4.0]))
+
+for call in (op, op.overload, torch.ops.warpops.layer):
+    y = torch.compile(lambda x, w: call(x, w) * 2.0, fullgraph=True)(x, w)
+    gx, gw = torch.autograd.grad(y.sum(), (x, w), allow_unused=True)
+    print(y.tolist(), gx.tolist(), None if gw is None else gw.tolist())
+hits = counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]
+print("hits", hits > 0)
+"""
+FIRST = {"body": "x[i] * w[i]", "offset": "", "helper": 0, "options": ""}
+RUNS = [
+    ("as it was", {}, "[6.0, 16.0] [6.0, 8.0] [2.0, 4.0]"),
+    ("again, from the cache", {}, "[6.0, 16.0] [6.0, 8.0] [2.0, 4.0]"),
+    ("another body", {"body": "5.0 * x[i] * w[i]"}, "[30.0, 80.0] [30.0, 40.0] [10.0, 20.0]"),
+    ("a global that a shape uses", {"helper": 1}, "[6.0, 16.0, 0.0] [6.0, 8.0] [2.0, 4.0]"),
+    ("an input that gets no gradient", {"options": ", nondiff='w'"}, "[6.0, 16.0] [6.0, 8.0] None"),
+    ("the kernel stops reading one", {"body": "x[i] * x[i]"}, "[2.0, 8.0] [4.0, 8.0] [0.0, 0.0]"),
+]
+
+
+def test_edits_between_runs(tmp_path):
+    """Through ``op(...)``, ``op.overload`` and ``torch.ops``; the second run shows that the cache is in use at all."""
+    caches = {
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
+    }
+    for what, change, want in RUNS:
+        out = run_script(SCRIPT.format(**{**FIRST, **change}), tmp_path / "script.py", **caches)
+        *results, hits = out.strip().splitlines()[-4:]
+        assert results == [want] * 3, what
+        if what == "again, from the cache":
+            assert hits == "hits True"

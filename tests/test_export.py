@@ -1,0 +1,97 @@
+"""``torch.export``: one node, sizes stay symbolic, programs are saved and loaded."""
+
+from __future__ import annotations
+
+import io
+
+import kernels
+import pytest
+import torch
+import warp as wp
+from support import close
+
+from warpops import warp_op
+
+
+@wp.kernel
+def bond(x: wp.array[wp.vec3], k: wp.array[float], r0: float, y: wp.array[float]):
+    i = wp.tid()
+    d = wp.length(x[i]) - r0
+    y[i] = k[i] * d * d
+
+
+bond_op = warp_op(bond, "x[n], k[n] -> y[n]", dim="n")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x, k):
+        return bond_op(x * self.scale, k, 0.3).sum()
+
+
+def expected(x, k):
+    return (k * ((x * 1.5).norm(dim=-1) - 0.3) ** 2).sum()
+
+
+def inputs(n):
+    return torch.randn(n, 3), torch.rand(n)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(strict):
+    n = torch.export.Dim("n", min=1)
+    program = torch.export.export(Net(), inputs(5), dynamic_shapes={"x": {0: n}, "k": {0: n}}, strict=strict)
+    nodes = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert len([name for name in nodes if "bond" in name]) == 1, nodes
+    for m in (5, 9, 1):
+        x, k = inputs(m)
+        close(program.module()(x, k).detach(), expected(x, k))
+    lowered = program.run_decompositions()
+    assert any("bond" in str(node.target) for node in lowered.graph.nodes)
+
+
+def test_save_and_load():
+    n = torch.export.Dim("n", min=2)
+    program = torch.export.export(Net(), inputs(5), dynamic_shapes={"x": {0: n}, "k": {0: n}})
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    x, k = inputs(7)
+    close(torch.export.load(buffer).module()(x, k).detach(), expected(x, k))
+
+
+def test_an_exported_program_has_gradients():
+    program = torch.export.export(Net(), inputs(4))
+    x, k = inputs(4)
+    x.requires_grad_()
+    program.module()(x, k).backward()
+    want = x.detach().clone().requires_grad_()
+    expected(want, k).backward()
+    close(x.grad, want.grad)
+
+
+def test_an_op_that_mutates_is_exported():
+    class Step(torch.nn.Module):
+        def forward(self, x, v):
+            x = x.clone()
+            kernels.step_op(x, v, 0.5)
+            return x * 2.0
+
+    program = torch.export.export(Step(), (torch.zeros(3), torch.ones(3)))
+    close(program.module()(torch.ones(3), torch.ones(3)), torch.full((3,), 3.0))
+
+
+def test_a_numbered_default_name_is_refused():
+    first = warp_op(bond, "x[n], k[n] -> y[n]", dim="n")
+    assert first.name != "test_export::bond", "the module's own op has that name"
+
+    class Numbered(torch.nn.Module):
+        def forward(self, x, k):
+            return first(x, k, 0.3)
+
+    with pytest.raises(Exception, match="name=") as caught:
+        torch.export.export(Numbered(), inputs(3))
+    assert first.name in str(caught.value)

@@ -1,0 +1,682 @@
+"""vmap: one launch of a batched kernel where ranks allow, a loop elsewhere, and the same numbers either way."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+import warp as wp
+from kernels import gauss_op, keep_op, mixed_op, multiply_op, product_op, scatter_op, spring_op, square_op, step_op
+from support import as_tuple, close, leaves, ramp
+from torch.func import functional_call, grad, jacrev, vjp, vmap
+
+import warpops
+from warpops import ArgumentError, GradientError, warp_op
+from warpops.launch import Launcher
+
+OFFSET = 3.0
+
+
+@wp.func
+def row_sum(row: wp.array[float]):
+    total = float(0.0)
+    for j in range(row.shape[0]):
+        total += row[j]
+    return total
+
+
+@warp_op("x[n, m] -> y[n]", dim="n")
+@wp.kernel
+def sums(x: wp.array2d[float], y: wp.array[float]):
+    """A view goes to a helper function."""
+    i = wp.tid()
+    row = x[i]
+    y[i] = row_sum(row) * OFFSET + wp.static(2.0 * OFFSET) * x[i][0]
+
+
+@warp_op("x[n] -> y[n]", dim="n")
+@wp.kernel
+def twice_tid(x: wp.array[float], y: wp.array[float]):
+    """``wp.tid()`` in several places, and not first."""
+    n = x.shape[0]
+    v = x[wp.tid()]
+    if wp.tid() < n - 1:
+        v = v + x[wp.tid() + 1]
+    i = wp.tid()
+    y[i] = v * v
+
+
+@warp_op("x[n] -> y[1]", dim=1)
+@wp.kernel
+def total(x: wp.array[float], y: wp.array[float]):
+    """No ``wp.tid()``."""
+    s = float(0.0)
+    for j in range(x.shape[0]):
+        s += x[j] * 2.0
+    y[0] = s
+
+
+@warp_op("x[n], g[n] -> y[n], z[n]", dim="n", optional="g")
+@wp.kernel
+def maybe(x: wp.array[float], g: wp.array[float], y: wp.array[float], z: wp.array[float]):
+    """An optional array, and an output that is read back."""
+    i = wp.tid()
+    v = x[i] * x[i]
+    if g:
+        v = v * g[i]
+    y[i] = v
+    z[i] = y[i] * x[i]
+
+
+@warp_op("x[n] -> y[n]", dim="n", scratch="t[n]")
+@wp.kernel
+def through(x: wp.array[float], t: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    t[i] = x[i] * x[i]
+    y[i] = t[i] * t[i]
+
+
+@warp_op("x[n] -> y[1]", dim="n", init="zeros")
+@wp.kernel
+def gather(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    wp.atomic_add(y, 0, x[i] * x[i])
+
+
+@warp_op("x[n], m[n] -> y[n]", dim="n")
+@wp.kernel
+def rotate(x: wp.array[wp.vec2], m: wp.array[wp.mat22], y: wp.array[wp.vec2]):
+    i = wp.tid()
+    y[i] = m[i] * x[i]
+
+
+@wp.struct
+class Body:
+    pos: wp.array[float]
+    mass: wp.array[float]
+    k: float
+
+
+@warp_op("body.pos[n], body.mass[n] -> y[n]", dim="n")
+@wp.kernel
+def pull(body: Body, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = body.pos[i] * body.pos[i] * body.mass[i] * body.k
+
+
+@warp_op(shapes={"y": lambda x: x.shape[0]}, dim=lambda x: x.shape[0])
+@wp.kernel
+def called(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i] * x[i]
+
+
+@warp_op(shapes={"y": lambda index: int(index.max()) + 1}, dim=lambda x: x.shape[0], init="zeros")
+@wp.kernel
+def bins(x: wp.array[float], index: wp.array[wp.int32], y: wp.array[float]):
+    i = wp.tid()
+    wp.atomic_add(y, index[i], x[i])
+
+
+@warp_op("x[a, b, c, d] -> y[a, b, c, d]", dim="a, b, c, d")
+@wp.kernel
+def four(x: wp.array4d[float], y: wp.array4d[float]):
+    i, j, k, m = wp.tid()
+    y[i, j, k, m] = x[i, j, k, m] * x[i, j, k, m]
+
+
+@warp_op("x[n] -> y[n]", dim="n", tensor_scalars="s")
+@wp.kernel
+def timed(x: wp.array[float], s: float, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * s
+
+
+@warp_op("x[n], s[n] -> y[n]", dim="n")
+@wp.kernel
+def generic(x: wp.array(dtype=wp.Float), s: wp.array(dtype=wp.Float), y: wp.array(dtype=wp.Float)):
+    i = wp.tid()
+    y[i] = x[i] * x[i] * s[i]
+
+
+def make_power(times: int):
+    factor = wp.constant(float(times))
+
+    @warp_op("x[n] -> y[n]", dim="n", name=f"vmaptest::power_{times}")
+    @wp.kernel(module="unique")
+    def power(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x[i] * x[i] * factor
+
+    return power
+
+
+power_3 = make_power(3)
+power_5 = make_power(5)
+
+
+def scatter_(x, index, k):
+    return torch.zeros(k).index_add(0, index.long(), x * x)
+
+
+def twice_tid_(x):
+    return (x + torch.cat([x[1:], x.new_zeros(1)])) ** 2
+
+
+def rand(*shape):
+    return torch.randn(*shape)
+
+
+KEEP = torch.tensor([True, False, True, True])
+INDEX = torch.tensor([[0, 1, 1, 2], [2, 2, 0, 1], [1, 0, 2, 2]], dtype=torch.int32)
+
+# Each: the op, the same in PyTorch, the arguments, their batch axes. One launch each way.
+ONE_LAUNCH = {
+    "plain": (square_op, lambda x: x * x, lambda: (rand(3, 4),), (0,)),
+    "axis 1": (square_op, lambda x: x * x, lambda: (rand(4, 3),), (1,)),
+    "negative axis": (square_op, lambda x: x * x, lambda: (rand(4, 3),), (-1,)),
+    "one unbatched": (product_op, lambda x, w: x * x * w, lambda: (rand(3, 4), rand(4)), (0, None)),
+    "other unbatched": (product_op, lambda x, w: x * x * w, lambda: (rand(4), rand(4, 3)), (None, 1)),
+    "numbers": (
+        mixed_op,
+        lambda x, s, n, flip: -(x * x * s + n),
+        lambda: (rand(3, 4), 0.5, 2, True),
+        (0, None, None, None),
+    ),
+    "two coordinates": (gauss_op, lambda x, w: torch.exp(-((x[:, None] - w) ** 2)), lambda: (rand(3, 2), rand(4)), (0, None)),
+    "two outputs": (
+        spring_op,
+        lambda p, k: (0.5 * k * (p * p).sum(-1), -k[:, None] * p),
+        lambda: (rand(3, 4, 3), rand(4)),
+        (0, None),
+    ),
+    "matrices": (rotate, lambda x, m: (m @ x[..., None])[..., 0], lambda: (rand(4, 2), rand(3, 4, 2, 2)), (None, 0)),
+    "in-out": (multiply_op, lambda x, y: x * y, lambda: (rand(3, 4), rand(3, 4)), (0, 0)),
+    "in-out unbatched": (multiply_op, lambda x, y: x * y, lambda: (rand(3, 4), rand(4)), (0, None)),
+    "bools": (keep_op, lambda x, keep: torch.where(keep, x * x, 0.0 * x), lambda: (rand(3, 4), KEEP), (0, None)),
+    "scatter": (scatter_op, scatter_, lambda: (rand(3, 4), INDEX, 3), (0, 0, None)),
+    "scatter one index": (scatter_op, scatter_, lambda: (rand(3, 4), INDEX[0], 3), (0, None, None)),
+    "atomics": (gather, lambda x: (x * x).sum()[None], lambda: (rand(3, 4),), (0,)),
+    "views": (sums, lambda x: x.sum(-1) * 3.0 + 6.0 * x[:, 0], lambda: (rand(3, 2, 4),), (0,)),
+    "several tids": (twice_tid, twice_tid_, lambda: (rand(3, 4),), (0,)),
+    "no tid": (total, lambda x: 2.0 * x.sum()[None], lambda: (rand(3, 4),), (0,)),
+    "optional": (
+        maybe,
+        lambda x, g: (x * x * g, x * x * x * g),
+        lambda: (rand(3, 4), rand(4)),
+        (0, None),
+    ),
+    "optional left out": (maybe, lambda x, g: (x * x, x * x * x), lambda: (rand(3, 4), None), (0, None)),
+    "scratch": (through, lambda x: x**4, lambda: (rand(3, 4),), (0,)),
+    "callables": (called, lambda x: x**3, lambda: (rand(3, 4),), (0,)),
+    "generic": (generic, lambda x, s: x * x * s, lambda: (rand(3, 4).double(), rand(4).double()), (0, None)),
+    "closure": (power_3, lambda x: 3.0 * x * x, lambda: (rand(3, 4),), (0,)),
+    "another closure": (power_5, lambda x: 5.0 * x * x, lambda: (rand(3, 4),), (0,)),
+}
+
+LOOPS = {
+    "rank": (four, lambda x: x * x, lambda: (rand(3, 1, 2, 1, 2),), (0,)),
+    "tensor_scalars": (timed, lambda x, s: x * s, lambda: (rand(3, 4), torch.tensor([1.0, 2.0, 3.0])), (0, 0)),
+    "sizes from data": (bins, lambda x, index: torch.zeros(3).index_add(0, index.long(), x), lambda: (rand(3, 4), INDEX), (0, 0)),
+}
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Counts launches: ``[forward, adjoint]``."""
+    counts = [0, 0]
+    forward, adjoint = Launcher.forward, Launcher.adjoint
+
+    def count_forward(self, *arguments):
+        counts[0] += 1
+        return forward(self, *arguments)
+
+    def count_adjoint(self, *arguments):
+        counts[1] += 1
+        return adjoint(self, *arguments)
+
+    monkeypatch.setattr(Launcher, "forward", count_forward)
+    monkeypatch.setattr(Launcher, "adjoint", count_adjoint)
+    return counts
+
+
+def float_positions(arguments):
+    return tuple(i for i, a in enumerate(arguments) if isinstance(a, torch.Tensor) and a.is_floating_point())
+
+
+def scalar(function):
+    """The sum of the products of all results with ramps: every element's cotangent differs."""
+
+    def loss(*arguments):
+        return sum((r * ramp(r)).sum() for r in as_tuple(function(*arguments)) if r.is_floating_point())
+
+    return loss
+
+
+def check(op, reference, arguments, in_dims, wanted=None):
+    """Values, the gradient of a vmap and the vmap of a gradient are those of PyTorch."""
+    wanted = float_positions(arguments) if wanted is None else wanted
+    got, want = vmap(op, in_dims)(*arguments), vmap(reference, in_dims)(*arguments)
+    for index, (mine, theirs) in enumerate(zip(as_tuple(got), as_tuple(want), strict=True)):
+        close(mine, theirs, f"result {index}")
+
+    found = []
+    for function in (op, reference):
+        given = leaves(arguments, wanted)
+        loss = scalar(vmap(function, in_dims))(*given)
+        found.append(torch.autograd.grad(loss, [given[i] for i in wanted]))
+    for index, mine, theirs in zip(wanted, *found, strict=True):
+        close(mine, theirs, f"gradient {index} of a vmap")
+
+    mine, theirs = (vmap(grad(scalar(f), wanted), in_dims)(*arguments) for f in (op, reference))
+    for index, one, other in zip(wanted, mine, theirs, strict=True):
+        close(one, other, f"vmap of gradient {index}")
+
+
+@pytest.mark.parametrize("case", ONE_LAUNCH)
+def test_one_launch(case, launches):
+    op, reference, make, in_dims = ONE_LAUNCH[case]
+    check(op, reference, make(), in_dims)
+    # Three forwards (values, gradient of a vmap, vmap of a gradient) and two adjoints, whatever the batch.
+    assert launches == [3, 2]
+
+
+@pytest.mark.parametrize("case", LOOPS)
+def test_loop(case, launches):
+    op, reference, make, in_dims = LOOPS[case]
+    arguments = make()
+    check(op, reference, arguments, in_dims, wanted=(0,))
+    assert launches == [9, 6]
+
+
+def test_sizes_that_differ_between_elements_are_an_error():
+    index = torch.tensor([[0, 1], [0, 4]], dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="stack"):
+        vmap(bins)(rand(2, 2), index)
+
+
+def test_struct(launches):
+    mass = rand(4)
+
+    def reference(pos, mass):
+        return pos * pos * mass * 2.0
+
+    def op(pos, mass):
+        return pull({"pos": pos, "mass": mass, "k": 2.0})
+
+    check(op, reference, (rand(3, 4), mass), (0, None))
+    assert launches == [3, 2]
+
+
+@pytest.mark.parametrize("out_dims", [0, 1, -1, 2])
+def test_out_dims(out_dims):
+    x, w = rand(3, 2), rand(4)
+    want = vmap(lambda x: torch.exp(-((x[:, None] - w) ** 2)), out_dims=out_dims)(x)
+    close(vmap(lambda x: gauss_op(x, w), out_dims=out_dims)(x), want)
+
+
+def test_out_dims_of_several_outputs():
+    p, k = rand(3, 4, 3), rand(4)
+    energy, force = vmap(lambda p: spring_op(p, k), out_dims=(1, 2))(p)
+    assert energy.shape == (4, 3)
+    assert force.shape == (4, 3, 3)
+    close(force[:, :, 1], -k[:, None] * p[1])
+
+
+def test_chunks(launches):
+    x = rand(5, 4)
+    close(vmap(square_op, chunk_size=2)(x), x * x)
+    assert launches[0] == 3
+
+
+def test_nested(launches):
+    x, w = rand(2, 3, 4), rand(3, 4)
+    got = vmap(vmap(product_op), (0, None))(x, w)
+    close(got, x * x * w)
+    assert launches[0] == 1
+    outer = vmap(lambda w: vmap(product_op, (0, None))(x[0], w))(w)
+    close(outer, torch.stack([x[0] * x[0] * v for v in w]))
+
+
+def test_nested_to_the_highest_rank(launches):
+    x = rand(2, 3, 2, 4)
+    close(vmap(vmap(vmap(square_op)))(x), x * x)
+    assert launches[0] == 1
+
+
+def test_nested_beyond_the_highest_rank(launches):
+    x = rand(2, 3, 2, 3, 4)
+    close(vmap(vmap(vmap(vmap(square_op))))(x), x * x)
+    assert launches[0] == 2
+
+
+def test_nested_gradients():
+    x, w = rand(2, 3, 4), rand(4)
+
+    def both(op):
+        inner = vmap(grad(scalar(op), (0, 1)), (0, None))
+        of_grad = vmap(inner, (0, None))(x, w)
+        mixed = vmap(grad(scalar(vmap(op, (0, None))), (0, 1)), (0, None))(x, w)
+        whole = grad(lambda x, w: scalar(vmap(vmap(op, (0, None)), (0, None)))(x, w), (0, 1))(x, w)
+        return [*of_grad, *mixed, *whole]
+
+    for mine, theirs in zip(both(product_op), both(lambda x, w: x * x * w), strict=True):
+        close(mine, theirs)
+
+
+def test_jacobian(launches):
+    x, w = rand(4), rand(4)
+    mine = jacrev(product_op, (0, 1))(x, w)
+    theirs = jacrev(lambda x, w: x * x * w, (0, 1))(x, w)
+    for one, other in zip(mine, theirs, strict=True):
+        close(one, other)
+    assert launches == [1, 1]
+
+
+def test_jacobian_per_sample():
+    x, w = rand(3, 4), rand(4)
+    close(vmap(jacrev(product_op), (0, None))(x, w), vmap(jacrev(lambda x, w: x * x * w), (0, None))(x, w))
+
+
+def test_vjp():
+    x, w, v = rand(3, 4), rand(4), rand(3, 4)
+    out, pull_back = vjp(vmap(product_op, (0, None)), x, w)
+    close(out, x * x * w)
+    gx, gw = pull_back(v)
+    close(gx, 2 * x * w * v)
+    close(gw, (x * x * v).sum(0))
+
+
+def test_only_some_gradients():
+    x, w = rand(3, 4), rand(4)
+    close(vmap(grad(scalar(product_op), 1), (0, None))(x, w), x * x * ramp(w))
+
+
+def test_one_output_used():
+    p, k = rand(3, 4, 3), rand(4)
+    got = vmap(grad(lambda p: spring_op(p, k)[0].sum()))(p)
+    close(got, k[:, None] * p)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.randn(4))
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return product_op(self.linear(x), self.scale)
+
+
+def test_gradients_of_a_module_per_sample(launches):
+    layer = Layer()
+    x, y = rand(3, 4), rand(3, 4)
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+
+    def loss(parameters, x, y):
+        return (functional_call(layer, parameters, (x,)) - y).square().sum()
+
+    got = vmap(grad(loss), (None, 0, 0))(parameters, x, y)
+    assert launches == [1, 1]
+    for index in range(3):
+        layer.zero_grad()
+        (layer(x[index]) - y[index]).square().sum().backward()
+        for name, parameter in layer.named_parameters():
+            close(got[name][index], parameter.grad, name)
+
+
+def test_ensemble():
+    layers = [Layer() for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(layers)
+    x = rand(4)
+    got = vmap(lambda p, b: functional_call(layers[0], (p, b), (x,)))(parameters, buffers)
+    close(got, torch.stack([layer(x) for layer in layers]))
+    got.sum().backward()
+    assert parameters["scale"].grad is not None
+
+
+@pytest.mark.parametrize("op", [square_op, four], ids=["one launch", "loop"])
+def test_batch_of_none(op):
+    x = torch.empty(0, *([2] * 4 if op is four else [4]), requires_grad=True)
+    out = vmap(op)(x)
+    assert out.shape == x.shape
+    assert torch.autograd.grad(out.sum(), x)[0].shape == x.shape
+    assert vmap(grad(scalar(op)))(x.detach()).shape == x.shape
+
+
+def test_batch_of_one_and_no_elements(launches):
+    close(vmap(square_op)(rand(1, 4) * 0 + 2.0), torch.full((1, 4), 4.0))
+    assert vmap(square_op)(rand(3, 0)).shape == (3, 0)
+
+
+def test_arguments_that_are_wrong_are_told_for_one_element():
+    with pytest.raises(ArgumentError, match=r"kernels::product: argument 'w': expected size 4 .* got 5"):
+        vmap(product_op, (0, None))(rand(3, 4), rand(5))
+    with pytest.raises(ArgumentError, match="argument 'x': expected dtype torch.float32"):
+        vmap(square_op)(rand(3, 4).double())
+    with pytest.raises(ArgumentError, match="argument 's': expected a number"):
+        vmap(lambda s: mixed_op(rand(4), s, 1, False))(rand(3))
+
+
+def test_integers_have_no_gradient_and_floats_do():
+    x = rand(3, 4).requires_grad_()
+    y = vmap(scatter_op, (0, 0, None))(x, INDEX, 3)
+    assert y.requires_grad
+    assert torch.autograd.grad(y.sum(), x)[0].shape == x.shape
+
+
+def test_inputs_are_left_alone():
+    x, y = rand(3, 4), rand(4)
+    before = x.clone(), y.clone()
+    x.requires_grad_()
+    out = vmap(multiply_op, (0, None))(x, y)
+    cotangent = torch.ones_like(out)
+    torch.autograd.grad(out, x, cotangent)
+    close(x.detach(), before[0])
+    close(y, before[1])
+    assert (cotangent == 1).all()
+
+
+def test_in_place_changes_are_refused():
+    with pytest.raises(GradientError, match=r"mutates.*in-out"):
+        vmap(step_op, (0, 0, None))(rand(3, 4), rand(3, 4), 0.1)
+    with pytest.raises(GradientError, match=r"mutates|in place"):
+        vmap(grad(lambda v, x: (step_op(x, v, 0.1), v.sum())[1]))(rand(3, 4), rand(3, 4))
+
+
+def test_autocast():
+    x, w = rand(3, 4), rand(4)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = vmap(product_op, (0, None))(x.bfloat16(), w)
+    assert got.dtype is torch.float32
+    close(got, x.bfloat16().float() ** 2 * w)
+
+
+def test_the_module_and_the_list_of_ops_show_nothing_of_it():
+    before = warpops.list_ops()
+    vmap(square_op)(rand(3, 4))
+    assert warpops.list_ops() == before
+    assert not [name for name in dir(torch.ops.kernels) if "vmap" in name]
+
+
+def test_second_calls_make_nothing_new(monkeypatch):
+    vmap(square_op)(rand(3, 4))
+    monkeypatch.setattr("warpops.transforms.batched_plan", lambda *a: pytest.fail("planned again"))
+    close(vmap(square_op)(torch.full((2, 7), 2.0)), torch.full((2, 7), 4.0))
+
+
+def test_it_goes_away_with_the_op():
+    op = make_power(7)
+    x = rand(3, 4).requires_grad_()
+    out = vmap(op)(x)
+    seen = weakref.ref(op), weakref.ref(op._registration.lease)
+    del op
+    gc.collect()
+    # The graph keeps what its backward needs.
+    close(torch.autograd.grad(out.sum(), x)[0], 14.0 * x.detach())
+    del out
+    gc.collect()
+    assert [r() for r in seen] == [None, None]
+
+
+# --- a rule of one's own ----------------------------------------------------------------------------------------------
+
+
+def make_own():
+    @warp_op("x[n] -> y[n]", dim="n", name="vmaptest::own", scratch="t[n]")
+    @wp.kernel
+    def own(x: wp.array[float], t: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        t[i] = x[i] * x[i]
+        y[i] = t[i] * x[i]
+
+    return own
+
+
+def test_register_vmap():
+    op = make_own()
+    overload = op.overload
+    calls = []
+
+    @op.register_vmap
+    def rule(info, in_dims, x):
+        calls.append((info.batch_size, in_dims))
+        x = x.movedim(in_dims[0], 0)
+        return op(x.reshape(-1)).reshape(x.shape).movedim(0, 1), 1
+
+    assert op.overload is not overload
+    x = rand(4, 3)
+    close(vmap(op, 1)(x), x.t() ** 3)
+    assert calls == [(3, (1,))]
+    close(vmap(grad(scalar(op)))(x), 3 * x**2 * ramp(x[0]))
+    close(grad(lambda x: vmap(op)(x).sum())(x), 3 * x**2)
+    assert len(calls) == 3
+
+
+def test_register_vmap_is_kept_by_register_backward():
+    op = make_own()
+    calls = []
+
+    @op.register_vmap
+    def rule(info, in_dims, x):
+        calls.append(in_dims)
+        return (x.movedim(in_dims[0], 0) ** 3,), (0,)
+
+    @op.register_backward
+    def backward(ctx, grad_y):
+        return 3.0 * ctx.inputs["x"] ** 2 * grad_y
+
+    x = rand(3, 4)
+    close(vmap(op)(x), x**3)
+    assert calls == [(0,)]
+    close(vmap(grad(scalar(op)))(x), 3 * x**2 * ramp(x[0]))
+
+
+def test_register_vmap_takes_functions():
+    with pytest.raises(TypeError, match="register_vmap"):
+        make_own().register_vmap(3)
+
+
+# --- a backward of one's own ------------------------------------------------------------------------------------------
+
+
+@warp_op("x[n], w[n] -> y[n]", dim="n")
+@wp.kernel
+def analytic(x: wp.array[float], w: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i] * x[i] * w[i]
+
+
+@analytic.register_backward
+def analytic_backward(ctx, grad_y):
+    x, w = ctx.inputs["x"], ctx.inputs["w"]
+    return 3.0 * x * x * w * grad_y, x * x * x * grad_y
+
+
+@wp.kernel
+def cube_backward(x: wp.array[float], grad_y: wp.array[float], grad_x: wp.array[float]):
+    i = wp.tid()
+    grad_x[i] = 3.0 * x[i] * x[i] * grad_y[i]
+
+
+@warp_op("x[n] -> y[n]", dim="n", backward=cube_backward)
+@wp.kernel
+def cube(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i] * x[i]
+
+
+def test_registered_backward():
+    check(analytic, lambda x, w: x**3 * w, (rand(3, 4), rand(4)), (0, None))
+
+
+def test_declared_backward(launches):
+    check(cube, lambda x: x**3, (rand(3, 4),), (0,))
+    # Two of the five are the backward kernel's, batched as well.
+    assert launches == [5, 0]
+
+
+@pytest.mark.parametrize("op", [lambda x: analytic(x, torch.ones(4)), cube], ids=["registered", "declared"])
+def test_second_derivatives_under_transforms(op):
+    x = rand(3, 4)
+
+    def second(function):
+        return vmap(grad(lambda x: grad(lambda x: function(x).sum())(x).square().sum()))(x)
+
+    close(second(op), second(lambda x: x**3))
+    close(vmap(jacrev(jacrev(op)))(x), vmap(jacrev(jacrev(lambda x: x**3)))(x))
+
+
+# --- what can't be ----------------------------------------------------------------------------------------------------
+
+
+def test_second_derivatives_of_the_adjoint_are_refused():
+    x = rand(3, 4)
+    with pytest.raises(GradientError, match="register_backward"):
+        vmap(grad(lambda x: grad(lambda x: square_op(x).sum())(x).sum()))(x)
+    with pytest.raises(GradientError, match="register_backward"):
+        grad(lambda x: vmap(grad(lambda x: square_op(x).sum()))(x).sum())(x)
+
+
+def test_no_gradient_is_told():
+    @warp_op("x[n] -> y[n]", dim="n", name="vmaptest::silent")
+    @wp.kernel(enable_backward=False)
+    def silent(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x[i]
+
+    x = rand(3, 4)
+    close(vmap(silent)(x), x)
+    with pytest.raises(GradientError, match="vmaptest::silent has no gradient: .*enable_backward"):
+        vmap(grad(scalar(silent)))(x)
+    with pytest.raises(GradientError, match="vmaptest::silent has no gradient: .*enable_backward"):
+        grad(scalar(vmap(silent)))(x)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda x: torch.func.jvp(square_op, (x,), (torch.ones_like(x),)),
+        lambda x: torch.func.jacfwd(square_op)(x),
+        lambda x: torch.func.hessian(lambda x: square_op(x).sum())(x),
+        lambda x: vmap(lambda x: torch.func.jvp(square_op, (x,), (torch.ones_like(x),)))(x[None]),
+        lambda x: torch.func.jvp(vmap(square_op), (x[None],), (torch.ones_like(x)[None],)),
+        lambda x: torch.func.jvp(grad(lambda x: square_op(x).sum()), (x,), (torch.ones_like(x),)),
+        lambda x: torch.func.linearize(square_op, x),
+    ],
+    ids=["jvp", "jacfwd", "hessian", "vmap of jvp", "jvp of vmap", "jvp of grad", "linearize"],
+)
+def test_forward_mode_is_refused(transform):
+    with pytest.raises(GradientError, match=r"jvp|forward"):
+        transform(rand(4))
+
+
+def test_dual_numbers_are_refused():
+    with torch.autograd.forward_ad.dual_level():
+        x = torch.autograd.forward_ad.make_dual(rand(4), rand(4))
+        with pytest.raises(GradientError, match="forward"):
+            square_op(x)
+        with pytest.raises(GradientError, match="jvp"):
+            vmap(square_op)(x[None])

@@ -1,0 +1,236 @@
+"""Warp's launching side, for as long as a program runs: its calls of Warp come to a watcher of its thread.
+
+Warp's tape is one for the whole process, is told of a launch after the fact, and hears nothing of fills, scans and sorts.
+A program's gradient needs all of them, and before they happen. So the functions listed here are wrapped while any
+program runs, and put back after. A wrapper asks for its own thread's watcher; without one it is the function itself.
+
+``tests/test_program.py`` fails first when a new Warp changes any of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import warp as wp
+import warp._src.context as _context
+import warp._src.types as _types
+import warp._src.utils as _utils
+
+
+class Watcher(Protocol):
+    """What a program's run does with its calls of Warp."""
+
+    def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        """``wp.launch`` with its arguments by name."""
+
+    def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        """A library function of ``LIBRARY`` with its arguments by name."""
+
+    def refuse(self, name: str) -> None:
+        """A call that a program can't make: raises."""
+
+    def read(self, name: str, array: Any) -> None:
+        """An array's data goes where it isn't followed any more."""
+
+
+LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "copy": (("src",), ("dest",)),
+    "fill_": ((), ("self",)),
+    "zero_": ((), ("self",)),
+    "array_scan": (("in_array",), ("out_array",)),
+    "radix_sort_pairs": (("keys", "values"), ("keys", "values")),
+    "segmented_sort_pairs": (("keys", "values", "segment_start_indices", "segment_end_indices"), ("keys", "values")),
+    "runlength_encode": (("values",), ("run_values", "run_lengths", "run_count")),
+    "array_sum": (("values",), ("out",)),
+    "array_inner": (("a", "b"), ("out",)),
+}
+"""Warp's functions that work on arrays without a launch: the arguments that they read, and those that they write."""
+
+_local = threading.local()
+_lock = threading.Lock()
+_users = 0
+_installed: list[tuple[Any, str, Any, Any]] = []
+
+
+@contextlib.contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """This thread's calls of Warp go to ``watcher``."""
+    global _users
+    before = getattr(_local, "watcher", None)
+    with _lock:
+        if _users == 0:
+            _install()
+        _users += 1
+    _local.watcher = watcher
+    try:
+        yield
+    finally:
+        _local.watcher = before
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                _restore()
+
+
+def _install() -> None:
+    for owner, name, make in _targets():
+        original = owner.__dict__[name]
+        wrapper = make(name, original)
+        setattr(owner, name, wrapper)
+        _installed.append((owner, name, original, wrapper))
+
+
+def _restore() -> None:
+    for owner, name, original, wrapper in reversed(_installed):
+        if owner.__dict__.get(name) is wrapper:  # not what somebody else put there meanwhile
+            setattr(owner, name, original)
+    _installed.clear()
+
+
+def _targets() -> Iterator[tuple[Any, str, Callable[[str, Any], Any]]]:
+    for owner in (wp, _context):
+        yield owner, "launch", _watched_launch
+        yield owner, "copy", _watched_call
+    for name in ("fill_", "zero_"):
+        yield wp.array, name, _watched_call
+        yield _types.noncontiguous_array_base, name, _refused
+    for owner in (wp.utils, _utils):
+        for name in LIBRARY:
+            if name in owner.__dict__ and name != "copy":
+                yield owner, name, _watched_call
+    yield wp.array, "numpy", _read
+    yield wp, "to_torch", _read
+    yield _context.Launch, "launch", _refused
+    yield wp.Tape, "__enter__", _refused
+    yield _context, "pack_arg", _guard
+
+
+def _take() -> Any:
+    """This thread's watcher; until it is put back, Warp's functions are themselves."""
+    watcher = getattr(_local, "watcher", None)
+    if watcher is not None:
+        _local.watcher = None
+    return watcher
+
+
+def _bound(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    bound = _signature(original).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+@functools.lru_cache(maxsize=64)
+def _signature(original: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(original)
+
+
+def _watched_launch(name: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        watcher = _take()
+        if watcher is None:
+            return original(*args, **kwargs)
+        try:
+            return watcher.launch(original, _bound(original, args, kwargs))
+        finally:
+            _local.watcher = watcher
+
+    return launch
+
+
+def _watched_call(name: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        watcher = _take()
+        if watcher is None:
+            return original(*args, **kwargs)
+        try:
+            return watcher.call(name, original, _bound(original, args, kwargs))
+        finally:
+            _local.watcher = watcher
+
+    return call
+
+
+def _read(name: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def read(array: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher = _take()
+        if watcher is None:
+            return original(array, *args, **kwargs)
+        try:
+            watcher.read(name, array)
+            return original(array, *args, **kwargs)
+        finally:
+            _local.watcher = watcher
+
+    return read
+
+
+def _refused(name: str, original: Any) -> Any:
+    what = original.__qualname__
+
+    @functools.wraps(original)
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        watcher = getattr(_local, "watcher", None)
+        if watcher is not None:
+            watcher.refuse(what)
+        return original(*args, **kwargs)
+
+    return refused
+
+
+def _guard(name: str, original: Any) -> Any:
+    """Arguments are packed for a launch that no wrapper has seen: it was called by a name bound earlier."""
+
+    @functools.wraps(original)
+    def guard(*args: Any, **kwargs: Any) -> Any:
+        watcher = getattr(_local, "watcher", None)
+        if watcher is not None:
+            watcher.refuse("launch by a name imported from warp")
+        return original(*args, **kwargs)
+
+    return guard
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def is_struct_instance(value: object) -> bool:
+    return bool(_types.is_struct(value))
+
+
+def is_other_array(value: object) -> bool:
+    """An array of Warp's that isn't a plain ``wp.array``, or anything that ``wp.launch`` converts to one."""
+    if isinstance(value, wp.array):
+        return False
+    return bool(_types.is_array(value)) or hasattr(value, "__array_interface__") or (
+        hasattr(value, "__cuda_array_interface__") or hasattr(value, "__array__")
+    )
+
+
+def root_array(array: Any) -> Any:
+    """The array that owns the memory that a view shows."""
+    while isinstance(array._ref, wp.array):
+        array = array._ref
+    return array
+
+
+def element_size(dtype: Any) -> int:
+    return int(_types.type_size_in_bytes(dtype))
+
+
+def byte_range(array: Any) -> tuple[int, int]:
+    """The first byte of an array and the one after its last."""
+    low = high = int(array.ptr)
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        if stride < 0:
+            low += stride * (size - 1)
+        else:
+            high += stride * (size - 1)
+    return low, high + element_size(array.dtype)

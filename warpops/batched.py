@@ -1,0 +1,282 @@
+"""vmap in one launch: the kernel with one more leading dimension, and the plan of its op.
+
+Everything is derived from the plan of the op that is mapped: its roles, its sizes with the batch before them, what it
+holds before the launch and what its backward keeps. The new kernel is an op like any other (checked, differentiable,
+mapped again where transforms are nested), but hidden.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from . import _warp
+from .declaration import Declaration, Term
+from .effects import analyse
+from .effects.source import code_of
+from .errors import SignatureError
+from .instance import Instances, make_instance
+from .kernel import inspect_kernel
+from .plan import OpPlan, Parameter, Slot, plan_op
+from .register import Registration
+from .rewrite import UnbatchableError, batch_source
+from .sizes import Expr, name
+from .source import compile_text
+
+MAX_RANK = 4
+"""Dimensions of Warp's arrays and of its launches."""
+
+
+def batched_plan(plan: OpPlan, batched: frozenset[str]) -> OpPlan:
+    """The plan of a concrete op whose arrays ``batched`` (by schema name) have a leading batch axis.
+
+    Fresh and in-out arrays always get one.
+
+    Raises:
+        UnbatchableError: ranks don't allow it, or the kernel can't be rewritten.
+    """
+    arrays = tuple(s for s in plan.arrays if s.name in batched or s.role in ("output", "scratch", "inout"))
+    _check_ranks(plan, arrays)
+    kernel = _batched_kernel(plan, arrays)
+    declaration = _declaration(plan, arrays)
+    try:
+        made = plan_op(inspect_kernel(kernel), declaration, analyse(kernel))
+    except SignatureError as error:
+        raise UnbatchableError(str(error)) from error
+    if [s.name for s in made.slots] != [s.name for s in plan.slots] or made.results != plan.results:
+        raise UnbatchableError("the rewritten kernel is not what the op's kernel is")
+    return _with_decisions(made, plan)
+
+
+def batched_registration(plan: OpPlan, title: str, backward: Any = None) -> Registration:
+    """Register the op of a batched plan: hidden, and with the mapped op's name in its messages."""
+    internal = f"warpops::_{plan.name}"
+    instance = make_instance(title, plan)
+    instances = Instances(internal, plan, lambda values: instance, instance)
+    return Registration(internal, plan, instances, backward)
+
+
+def _check_ranks(plan: OpPlan, arrays: tuple[Slot, ...]) -> None:
+    rank = plan.effects.tid_rank
+    if plan.kernel.program:
+        raise UnbatchableError("a program launches kernels of its own")
+    if rank is None or plan.effects.opaque:
+        raise UnbatchableError("the kernel could not be followed everywhere")
+    if plan.mutated:
+        raise UnbatchableError("the op changes arrays in place")
+    launch = plan.extents.launch
+    if max(rank, 0 if callable(launch) else len(launch) + plan.declaration.tiled) + 1 > MAX_RANK:
+        raise UnbatchableError(f"the launch has {rank} dimensions already")
+    for slot in arrays:
+        if slot.leaf.ndim + 1 > MAX_RANK:
+            raise UnbatchableError(f"'{slot.label}' has {slot.leaf.ndim} dimensions already")
+
+
+# --- the kernel -------------------------------------------------------------------------------------------------------
+
+
+def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
+    kernel = plan.kernel.kernel
+    if not _warp.is_rewritable(kernel):
+        raise UnbatchableError("the kernel was made in a way of its own")
+    code = code_of(kernel.adj)
+    labels = [slot.label for slot in plan.slots]
+    rewritten = batch_source(
+        _warp.source_text(kernel), code, [s.label for s in arrays], labels, plan.effects.tid_rank or 0
+    )
+    function = _function(code.func, rewritten.text, rewritten.name, rewritten.warp)
+    lifted = {slot.leaf.path for slot in arrays}
+    function.__annotations__ = {
+        argument: _lifted_type(warp_type, (argument,), lifted)
+        for argument, warp_type in _warp.argument_types(kernel)
+    }
+    return _warp.sibling_kernel(kernel, function, rewritten.name)
+
+
+def _function(original: Any, text: str, own: str, warp: str) -> types.FunctionType:
+    """The rewritten text as a function with the original's globals and the very cells of its closure."""
+    import warp as warp_module
+
+    cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
+    cells[warp] = types.CellType(warp_module)
+    names = [n for n in cells if n != own]
+    lines = ["def enclosing():", f"    {' = '.join(names)} = None"]
+    lines += [f"    {line}" if line else line for line in text.splitlines()]
+    lines += [f"    return {own}", ""]
+    scope: dict[str, Any] = {}
+    compile_text("\n".join(lines), scope, f"{own} vmap")
+    code = scope["enclosing"]().__code__
+    function = types.FunctionType(code, original.__globals__, own, None, tuple(cells[n] for n in code.co_freevars))
+    function.__module__ = original.__module__
+    function.__qualname__ = own
+    return function
+
+
+def _lifted_type(warp_type: Any, path: tuple[str, ...], lifted: set[tuple[str, ...]]) -> Any:
+    """An argument's type with one more dimension for the arrays at ``lifted``."""
+    if path in lifted:
+        return _warp.array_annotation(warp_type.dtype, warp_type.ndim + 1)
+    fields = _warp.struct_fields(warp_type)
+    if fields is None or not any(other[: len(path)] == path for other in lifted):
+        return warp_type
+    return _warp.make_struct(
+        f"{_warp.type_name(warp_type).split('.')[-1]}_vmap",
+        {field: _lifted_type(inner, (*path, field), lifted) for field, inner in fields.items()},
+    )
+
+
+# --- the declaration --------------------------------------------------------------------------------------------------
+
+
+def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
+    """What a user would have declared for the batched kernel."""
+    size = name(_batch_name(plan))
+    batched = {slot.name for slot in arrays}
+
+    def dims_of(slot: Slot) -> tuple[Expr | None, ...] | None:
+        if slot.name not in batched:
+            return slot.dims
+        return (size, *(slot.dims or (None,) * slot.leaf.ndim))
+
+    left = tuple(Term(s.label, dims_of(s)) for s in plan.arrays if s.role in ("input", "inout"))
+    right: list[Term] = []
+    shapes: list[tuple[str, Any]] = []
+    for slot in plan.result_slots:
+        if slot.role == "inout":
+            right.append(Term(slot.label, dims_of(slot)))
+        elif callable(slot.shape):
+            right.append(Term(slot.label))
+            shapes.append((slot.label, _lifted_callable(slot.shape, plan, batched)))
+        else:
+            right.append(Term(slot.label, (size, *(slot.shape or ()))))
+    scratch = []
+    for slot in plan.scratch:
+        if slot.shape is None or callable(slot.shape):
+            raise UnbatchableError("the shape of scratch is computed")
+        scratch.append(Term(slot.label, (size, *slot.shape)))
+    launch = plan.extents.launch
+    rank = plan.effects.tid_rank
+    dim: Any = (size,) if rank == 0 and not callable(launch) else None
+    if dim is None:
+        dim = _lifted_callable(launch, plan, batched, rank) if callable(launch) else (size, *launch)
+    own = plan.declaration
+    return Declaration(
+        signature="(batched)",
+        left=left,
+        right=tuple(right),
+        dim=dim,
+        shapes=tuple(shapes),
+        inits=tuple((slot.label, slot.init) for slot in plan.result_slots if slot.role == "output"),
+        scratch=tuple(scratch),
+        sizes=own.sizes,
+        optional=tuple(slot.label for slot in plan.inputs if slot.optional),
+        nondiff=own.nondiff,
+        tensor_scalars=own.tensor_scalars,
+        block_dim=own.block_dim,
+        tiled=own.tiled,
+    )
+
+
+def _batch_name(plan: OpPlan) -> str:
+    taken = {slot.label for slot in plan.slots} | {slot.name for slot in plan.slots}
+    launch = plan.extents.launch
+    exprs = [] if callable(launch) else list(launch)
+    for slot in plan.arrays:
+        exprs += [d for d in slot.dims or () if d is not None]
+        exprs += [] if slot.shape is None or callable(slot.shape) else list(slot.shape)
+    taken |= {used for expr in exprs for used in expr.names()}
+    found = "batch"
+    while found in taken:
+        found += "_"
+    return found
+
+
+def _lifted_callable(
+    function: Callable[..., Any], plan: OpPlan, batched: set[str], rank: int | None = None
+) -> Callable[..., Any]:
+    """A callable for ``dim`` or ``shapes``, asked about one element.
+
+    It gets batched tensors without their batch axis and without data: a size that depends on data may differ from
+    element to element, which the loop finds out, and one launch can't.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+    def lifted(**given: Any) -> tuple[int, ...]:
+        sizes: list[int] = []
+        values = {}
+        for parameter in plan.parameters:
+            value = given[parameter.name]
+            if parameter.struct:
+                for slot in parameter.slots:
+                    value = _element_field(value, slot, slot.name in batched, sizes)
+            elif parameter.slots[0].name in batched and value is not None:
+                sizes.append(int(value.shape[0]))
+                value = element(value)
+            values[parameter.name] = value
+        try:
+            result = function(**{k: v for k, v in values.items() if everything or k in named})
+            dims = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        except Exception as error:  # whatever the user's function raises, the loop raises it again, or doesn't
+            raise UnbatchableError("a callable needs data, or failed") from error
+        return (sizes[0],) if rank == 0 else (sizes[0], *dims)
+
+    return lifted
+
+
+def element(value: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """One element of a batched tensor, as far as shape, strides and dtype go: it holds no data."""
+    dim = dim % value.ndim
+    shape, stride = list(value.shape), list(value.stride())
+    del shape[dim], stride[dim]
+    return torch.empty_strided(shape, stride, dtype=value.dtype, device="meta")
+
+
+def _element_field(root: Any, slot: Slot, batched: bool, sizes: list[int]) -> Any:
+    """``root`` with one field replaced by its element; the namespaces are the call's own, so they are changed."""
+    node = root
+    for part in slot.leaf.path[1:-1]:
+        node = getattr(node, part)
+    value = getattr(node, slot.leaf.path[-1])
+    if batched and value is not None:
+        sizes.append(int(value.shape[0]))
+        setattr(node, slot.leaf.path[-1], element(value))
+    return root
+
+
+# --- the decisions ----------------------------------------------------------------------------------------------------
+
+
+def _with_decisions(made: OpPlan, plan: OpPlan) -> OpPlan:
+    """The batched plan with what was decided about the op: what is kept for backward must be the same, since either
+    may run the backward of the other's forward."""
+    slots = {}
+    for slot in made.slots:
+        own = plan.slot(slot.name)
+        slots[slot.name] = replace(
+            slot,
+            init=own.init,
+            init_why=own.init_why,
+            differentiable=own.differentiable,
+            saved=own.saved,
+            retained=own.retained and slot.retained,
+            null_adjoint_safe=own.null_adjoint_safe and slot.null_adjoint_safe,
+        )
+    parameters = tuple(
+        Parameter(p.name, tuple(slots[s.name] for s in p.slots), p.struct, p.default, p.keyword_only)
+        for p in made.parameters
+    )
+    return replace(
+        made,
+        slots=tuple(slots.values()),
+        parameters=parameters,
+        gradient=plan.gradient,
+        gradient_why=plan.gradient_why,
+        hazards=(),
+    )

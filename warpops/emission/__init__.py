@@ -1,0 +1,1 @@
+"""Writing the launches of one kernel as Python text. ``warpops.emit`` puts the parts together."""

@@ -1,0 +1,361 @@
+"""The pieces that every launch is written from: comparisons, sizes, devices, descriptors."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from .. import checks
+from ..launch import Launcher
+from ..packing import bfloat16_bits
+from ..plan import OpPlan, Slot
+from ..sizes import Expr
+from ..source import Text
+
+PACK_ERRORS = (struct.error, OverflowError, TypeError)
+
+
+class Pieces:
+    """Writes parts of the launch functions of one concrete plan."""
+
+    def __init__(self, op: str, plan: OpPlan, launcher: Launcher) -> None:
+        self.op, self.plan = op, plan
+        taken = [slot.name for slot in plan.slots] + ["needs", "device"]
+        self.text = Text(taken)
+        self.scope: dict[str, Any] = {}
+        self.launcher = self.provide("launcher", launcher)
+        self.refuse = self.provide("refuse", self._refuse)
+        self.torch = self.provide("torch", torch)
+        self.pack = self.provide("pack", None)
+        self.pack_adjoint = self.provide("pack_adjoint", None)
+        self.launcher_object = launcher
+        self.sizes: dict[str, str] = {}
+
+    def provide(self, name: str, value: Any) -> str:
+        """Put a value into the functions' globals, under a name that no argument has."""
+        name = self.text.free(name)
+        self.scope[name] = value
+        return name
+
+    def function(self, name: str) -> str:
+        return self.text.free(name, "function")
+
+    def _refuse(self, values: dict[str, Any], device: Any = None) -> None:
+        checks.refuse(self.op, self.plan, values, device)
+
+    # --- pieces -------------------------------------------------------------------------------------------------------
+
+    @property
+    def arguments(self) -> list[str]:
+        return [slot.name for slot in self.plan.inputs] + (["device"] if self.plan.device_argument else [])
+
+    def values(self) -> str:
+        """The call's arguments as a dict, for the full check."""
+        return "{" + ", ".join(f"{slot.name!r}: {slot.name}" for slot in self.plan.inputs) + "}"
+
+    def refusal(self) -> str:
+        extra = ", device" if self.plan.device_argument else ""
+        return f"{self.refuse}({self.values()}{extra})"
+
+    def local(self, slot: Slot, what: str) -> str:
+        return self.text.local(f"{slot.name}_{what}")
+
+    def dtype(self, slot: Slot) -> str:
+        assert slot.leaf.scalar is not None
+        return f"{self.torch}.{str(slot.leaf.scalar.dtype).removeprefix('torch.')}"
+
+    def given_arrays(self) -> list[Slot]:
+        return [slot for slot in self.plan.inputs if slot.is_array]
+
+    def describe_inputs(self, compare: bool = True) -> None:
+        """Compare every given array with what is expected, and name its shape and strides."""
+        arrays = self.given_arrays()
+        for slot in arrays:
+            leaf = slot.leaf
+            assert leaf.scalar is not None and leaf.component is not None
+            shape, stride = self.local(slot, "shape"), self.local(slot, "stride")
+            rank = leaf.ndim + len(leaf.component)
+            dtypes = [f"{self.torch}.{str(d).removeprefix('torch.')}" for d in leaf.scalar.dtypes]
+            wrong = [
+                f"{slot.name}.dtype is not {dtypes[0]}"
+                if len(dtypes) == 1
+                else f"{slot.name}.dtype not in ({', '.join(dtypes)})",
+                f"len({shape}) != {rank}",
+            ]
+            wrong += [f"{shape}[{leaf.ndim + k}] != {size}" for k, size in enumerate(leaf.component)]
+            block = self.text.indented(f"if {slot.name} is not None:") if slot.optional else self.text.flat()
+            with block:
+                self.text.add(f"{shape} = {slot.name}.shape")
+                if compare:
+                    self.text.add(f"if {' or '.join(wrong)}:")
+                    self.text.add(f"    {self.refusal()}")
+                self.text.add(f"{stride} = {slot.name}.stride()")
+                dense = self._dense(slot, stride)
+                if dense:
+                    self.text.add(f"if {dense}:")
+                    self.text.add(f"    {slot.name} = {slot.name}.contiguous()")
+                    self.text.add(f"    {stride} = {slot.name}.stride()")
+            if slot.optional:
+                zeros = ", ".join("0" * rank) + ("," if rank == 1 else "")
+                self.text.add("else:")
+                self.text.add(f"    {shape} = {stride} = ({zeros})")
+
+    def _dense(self, slot: Slot, stride: str) -> str:
+        """The condition under which the component axes are not dense."""
+        component = slot.leaf.component or ()
+        parts, expected = [], 1
+        for axis in range(len(component) - 1, -1, -1):
+            if component[axis] != 1:
+                parts.append(f"{stride}[{slot.leaf.ndim + axis}] != {expected}")
+            expected *= component[axis]
+        return " or ".join(reversed(parts))
+
+    def find_device(self) -> str:
+        """Name the device, and compare the arrays' devices."""
+        required = [slot for slot in self.given_arrays() if not slot.optional]
+        if not required:
+            device = self.text.local("where")
+            resolve = self.provide("device_of", self._device_of)
+            given = ", ".join(slot.name for slot in self.given_arrays())
+            self.text.add(f"{device} = {resolve}(device, ({given}{',' if given else ''}))")
+            return device
+        device = self.text.local("where")
+        self.text.add(f"{device} = {required[0].name}.device")
+        others = [slot for slot in self.given_arrays() if slot is not required[0]]
+        wrong = [
+            f"{slot.name}.device != {device}" if not slot.optional else
+            f"{slot.name} is not None and {slot.name}.device != {device}"
+            for slot in others
+        ]
+        if wrong:
+            self.text.add(f"if {' or '.join(wrong)}:")
+            self.text.add(f"    {self.refusal()}")
+        return device
+
+    def _device_of(self, device: Any, given: tuple[torch.Tensor | None, ...]) -> torch.device:
+        for tensor in given:
+            if tensor is not None:
+                where = tensor.device
+                if any(other is not None and other.device != where for other in given):
+                    return where  # the full check has the message
+                return where
+        return torch.device(device) if device is not None else torch.get_default_device()
+
+    def check_mutated(self) -> None:
+        if self.plan.mutated:
+            check = self.provide("check_overlaps", self._check_overlaps)
+            self.text.add(f"{check}({self.values()})")
+
+    def _check_overlaps(self, values: dict[str, Any]) -> None:
+        checks._check_overlaps(self.op, self.plan, values)
+
+    def bind_sizes(self) -> None:
+        """Bind bare names, compare the rest."""
+        self.sizes = {}
+        wrong: list[str] = []
+        later: list[tuple[Slot, int, Expr]] = []
+        for slot in self.plan.inputs:
+            leaf = slot.leaf
+            if slot.role == "size" or (slot.role == "number" and leaf.scalar is not None and leaf.scalar.kind == "int"):
+                self.sizes[leaf.label] = slot.name
+        for slot in self.given_arrays():
+            for axis, dim in enumerate(slot.dims or ()):
+                if dim is None:
+                    continue
+                text = f"{self.local(slot, 'shape')}[{axis}]"
+                if dim.is_name and str(dim.value) not in self.sizes and not slot.optional:
+                    size = self.text.size(str(dim.value))
+                    self.sizes[str(dim.value)] = size
+                    self.text.add(f"{size} = {text}")
+                else:
+                    later.append((slot, axis, dim))
+        unbound: set[str] = set()
+        for slot, axis, dim in later:
+            if dim.is_name and str(dim.value) not in self.sizes and slot.optional:
+                size = self.text.size(str(dim.value))
+                shape = self.local(slot, "shape")
+                if str(dim.value) not in unbound:
+                    self.text.add(f"{size} = None")
+                    unbound.add(str(dim.value))
+                self.text.add(f"if {slot.name} is not None and {size} is None:")
+                self.text.add(f"    {size} = {shape}[{axis}]")
+        for name in unbound:
+            self.sizes[name] = self.text.size(name)
+        for slot, axis, dim in later:
+            text = f"{self.local(slot, 'shape')}[{axis}] != {self.size(dim)}"
+            wrong.append(f"{slot.name} is not None and {text}" if slot.optional else text)
+        self.refuse_if(wrong)
+        for name in unbound:
+            self.refuse_if([f"{self.sizes[name]} is None"])
+
+    def size(self, expr: Expr) -> str:
+        return expr.text(self.sizes)
+
+    def refuse_if(self, wrong: Iterable[str]) -> None:
+        wrong = list(wrong)
+        if wrong:
+            self.text.add(f"if {' or '.join(wrong)}:")
+            self.text.add(f"    {self.refusal()}")
+
+    def divisions(self, exprs: Iterable[Expr]) -> list[str]:
+        """Divisors that must not be zero."""
+        found: list[str] = []
+
+        def visit(expr: Expr) -> None:
+            if expr.head in ("//", "%") and not (expr.items[1].is_int and expr.items[1].value != 0):
+                text = f"{expr.items[1].text(self.sizes, 3)} == 0"
+                if text not in found:
+                    found.append(text)
+            for item in expr.items:
+                visit(item)
+
+        for expr in exprs:
+            visit(expr)
+        return found
+
+    def shapes_of(self, slots: Iterable[Slot]) -> dict[str, list[str]]:
+        """The Warp shape of each fresh array as text, one expression per axis."""
+        shapes: dict[str, list[str]] = {}
+        for slot in slots:
+            shape = slot.shape
+            assert shape is not None
+            if callable(shape):
+                compute = self.provide(f"shape_of_{slot.name}", self._shape_caller(slot))
+                variables = [self.text.local(f"{slot.name}_{axis}") for axis in range(slot.leaf.ndim)]
+                self.text.add(f"{', '.join(variables)}{',' if len(variables) == 1 else ''} = {compute}({self.values()})")
+                shapes[slot.name] = variables
+                continue
+            sizes = [self.size(expr) for expr in shape]
+            self.refuse_if(f"{text} < 0" for expr, text in zip(shape, sizes, strict=True) if not self._nonnegative(expr))
+            shapes[slot.name] = sizes
+        return shapes
+
+    def _nonnegative(self, expr: Expr) -> bool:
+        """A size taken from an array, or a sum or product of such, can't be negative."""
+        if expr.is_int:
+            return int(expr.value) >= 0
+        if expr.is_name:
+            ints = {
+                slot.leaf.label
+                for slot in self.plan.inputs
+                if slot.role == "size" or (slot.role == "number" and slot.leaf.scalar and slot.leaf.scalar.kind == "int")
+            }
+            return str(expr.value) not in ints
+        return expr.head in ("+", "*", "min", "max") and all(self._nonnegative(item) for item in expr.items)
+
+    def _shape_caller(self, slot: Slot) -> Callable[[dict[str, Any]], tuple[int, ...]]:
+        return lambda values: checks._shape(self.op, self.plan, slot, {}, values)
+
+    def launch_size(self) -> str:
+        launch = self.plan.extents.launch
+        if callable(launch):
+            dims = self.text.local("dim")
+            compute = self.provide("launch_size", lambda values: checks._launch(self.op, self.plan, {}, values))
+            self.text.add(f"{dims} = {compute}({self.values()})")
+            return dims
+        sizes = [self.size(expr) for expr in launch]
+        self.refuse_if(f"{text} < 0" for expr, text in zip(launch, sizes, strict=True) if not self._nonnegative(expr))
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    def check_reach(self, shapes: dict[str, list[str]], dims: str) -> None:
+        """No launch indexes an array outside its size."""
+        plan = self.plan
+        launch = plan.extents.launch
+
+        def length(name: str, axis: int) -> str:
+            if name in shapes:
+                return shapes[name][axis]
+            return f"{self.local(plan.slot(name), 'shape')}[{axis}]"
+
+        def guard(name: str, text: str) -> str:
+            return f"{name} is not None and {text}" if plan.slot(name).optional else text
+
+        wrong = []
+        for cover in plan.extents.covers:
+            if callable(launch):
+                threads = f"{dims}[{cover.coordinate}]"
+            elif cover.coordinate < len(launch):
+                threads = self.size(launch[cover.coordinate])
+            else:
+                continue
+            limits = [threads]
+            for bound in cover.bounds:
+                if isinstance(bound, tuple):
+                    limits.append(length(*bound))
+                else:
+                    limits.append(self.sizes[bound] if isinstance(bound, str) else str(bound))
+            if len(limits) > 1:
+                threads = f"min({', '.join(limits)})"
+            wrong.append(guard(cover.array, f"{threads} > {length(cover.array, cover.axis)}"))
+        wrong += [guard(r.array, f"{length(r.array, r.axis)} < {r.size}") for r in plan.extents.reaches]
+        wrong += [guard(c.array, f"{length(c.array, c.axis)} < {self.sizes[c.number]}") for c in plan.extents.counts]
+        for loop in plan.extents.loops:
+            text = f"{length(loop.array, loop.axis)} < {length(loop.other, loop.other_axis)}"
+            wrong.append(guard(loop.array, guard(loop.other, text)))
+        self.refuse_if(wrong)
+
+    def prepare_numbers(self) -> None:
+        for slot in self.plan.inputs:
+            scalar = slot.leaf.scalar
+            if slot.is_array or scalar is None:
+                continue
+            if slot.role == "tensor_scalar":
+                read = self.provide("read_scalar", self._read_scalar)
+                self.text.add(f"{slot.name} = {read}({slot.name!r}, {slot.name})")
+
+    def _read_scalar(self, name: str, value: torch.Tensor) -> int | float:
+        slot = self.plan.slot(name)
+        checks.check_slot(self.op, slot, value)
+        number = value.item()
+        checks.check_number(self.op, slot, slot.leaf.scalar, number)
+        scalar = slot.leaf.scalar
+        return float(number) if scalar is not None and scalar.kind == "float" else int(number)
+
+    # --- packing ------------------------------------------------------------------------------------------------------
+
+    def packed(self, shapes: dict[str, list[str]], data: dict[str, str], grads: dict[str, str], flags: dict[str, str]) -> list[str]:
+        """The values of the argument struct, in its order."""
+        parts: list[str] = []
+        for slot in self.plan.slots:
+            if slot.role == "size":
+                continue
+            if not slot.is_array:
+                parts.append(self._packed_value(slot))
+                continue
+            parts.append(self._descriptor(slot, shapes, data[slot.name], grads.get(slot.name, "0"), flags.get(slot.name, "0")))
+        return parts
+
+    def _packed_value(self, slot: Slot) -> str:
+        scalar = slot.leaf.scalar
+        assert scalar is not None
+        if scalar.name == "bfloat16":
+            bits = self.provide("bfloat16_bits", bfloat16_bits)
+            return f"*map({bits}, {slot.name})" if slot.leaf.kind == "vector" else f"{bits}({slot.name})"
+        if slot.leaf.kind == "vector":
+            return f"*{slot.name}"
+        if scalar.name == "uint64":
+            return f"{slot.name} & 0xFFFFFFFFFFFFFFFF"
+        return slot.name
+
+    def _descriptor(self, slot: Slot, shapes: dict[str, list[str]], data: str, grad: str, flags: str) -> str:
+        leaf = slot.leaf
+        assert leaf.scalar is not None
+        size = leaf.scalar.size
+        if slot.name in shapes:
+            sizes = shapes[slot.name]
+        else:
+            sizes = [f"{self.local(slot, 'shape')}[{axis}]" for axis in range(leaf.ndim)]
+        strides = [self._bytes(f"{self.local(slot, 'stride')}[{axis}]", size) for axis in range(leaf.ndim)]
+        return ", ".join([data, grad, *sizes, *strides, str(leaf.ndim), flags])
+
+    @staticmethod
+    def _bytes(stride: str, size: int) -> str:
+        return stride if size == 1 else f"{stride} * {size}"
+
+    def name_strides(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self.text.add(f"{self.local(slot, 'stride')} = {slot.name}.stride()")

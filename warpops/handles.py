@@ -1,0 +1,96 @@
+"""Handles: the objects of Warp that kernels take by their id, and how they outlive a pending backward.
+
+An op's schema takes the id alone, so that compiled code never holds an object. The backward launch needs the object all
+the same: eager code keeps it on the autograd node, and compiled code in a token, an empty tensor that is saved for
+backward and whose storage owns the object.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+import warp as wp
+
+OBJECTS = (wp.Mesh, wp.Bvh, wp.HashGrid, wp.Volume)
+
+_known: dict[int, weakref.ref[Any]] = {}
+_searches_left = 8
+"""How often the heap is searched in vain before ids of unknown objects are taken for plain numbers."""
+_lock = threading.RLock()
+_token: list[Any] = []
+
+
+class _Owner(numpy.ndarray):
+    """Empty memory that owns Warp objects: PyTorch keeps the array that a tensor's storage was made from."""
+
+    objects: tuple[Any, ...] = ()
+
+
+def id_of(value: Any) -> Any:
+    """The id of a Warp object; anything else as it is."""
+    return value.id if isinstance(value, OBJECTS) else value
+
+
+def remember(value: Any) -> None:
+    """Note which object has an id."""
+    if isinstance(value, OBJECTS) and value.id:
+        found = _known.get(value.id)
+        if found is None or found() is not value:
+            if len(_known) > 256:
+                for key in [key for key, reference in list(_known.items()) if reference() is None]:
+                    _known.pop(key, None)
+            _known[value.id] = weakref.ref(value)
+
+
+def object_of(handle: int) -> Any:
+    """The live object that has an id, where one was seen; else None."""
+    reference = _known.get(handle & 0xFFFFFFFFFFFFFFFF)
+    value = reference() if reference is not None else None
+    return value if value is not None and value.id == handle & 0xFFFFFFFFFFFFFFFF else None
+
+
+def alive(*handles: int) -> tuple[Any, ...]:
+    """The objects behind ids, for an autograd node to hold. Symbolic ids, of traced code, have none."""
+    return tuple(object_of(handle) for handle in handles if isinstance(handle, int))
+
+
+def _search(handle: int) -> Any:
+    """Find an object that only compiled code has seen, which knows its id alone."""
+    global _searches_left
+    found = object_of(handle)
+    if found is not None or _searches_left <= 0 or not handle:
+        return found
+    with _lock:
+        for value in gc.get_objects():
+            if type(value) in OBJECTS:
+                remember(value)
+        found = object_of(handle)
+        _searches_left = 8 if found is not None else _searches_left - 1
+    return found
+
+
+def keep(handles: Sequence[int]) -> torch.Tensor:
+    """A token that keeps the objects behind ids alive."""
+    owner = numpy.zeros(0, numpy.uint8).view(_Owner)
+    owner.objects = tuple(_search(handle) for handle in handles)
+    return torch.from_numpy(owner)
+
+
+def keep_op() -> Any:
+    """``keep`` as an operator for compiled graphs."""
+    with _lock:
+        if not _token:
+            library = torch.library.Library("warpops", "FRAGMENT")
+            library.define("_keep(SymInt[] handles) -> Tensor")
+            library.impl("_keep", keep, "CompositeExplicitAutograd")
+            torch.library.register_fake(
+                "warpops::_keep", lambda handles: torch.empty(0, dtype=torch.uint8), lib=library
+            )
+            _token.extend([torch.ops.warpops._keep.default, library])
+    return _token[0]

@@ -1,0 +1,622 @@
+"""One run of a program: its launches checked as they come, and recorded where gradients are wanted.
+
+What an adjoint launch needs is the memory as the launch saw it. Programs overwrite arrays all the time (ping-pong
+buffers, in-place updates), so every read that a later adjoint repeats is noted as a ``Value``: a range of bytes at a
+time. A later write to that range makes the value a copy first; a range that is never written again costs nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import torch
+import warp as wp
+
+from . import _warp
+from ._warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
+from .effects import ArrayEffects, Effects, analyse
+from .errors import GradientError, GradientWarning, SignatureError
+from .kernel import SCALARS
+
+# --- what launches do -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a kernel does to one of its array arguments, as far as recording cares."""
+
+    before: bool = True
+    """It reads what was there before the launch (or may: nobody knows)."""
+    after: bool = False
+    """It reads back what it wrote itself, so that its adjoint needs the array as the launch left it."""
+    writes: bool = True
+    sure: bool = False
+    """That it writes is certain."""
+    site: Any = None
+    null_adjoint_safe: bool = False
+    private: bool = False
+    """Code that nobody can follow runs again in the adjoint, and may write: it gets a copy."""
+
+
+_uses: weakref.WeakKeyDictionary[Any, tuple[Effects, dict[str, Use]]] = weakref.WeakKeyDictionary()
+
+
+def uses_of(kernel: Any) -> tuple[Effects, dict[str, Use]]:
+    """A kernel's effects, and its array arguments' uses by label."""
+    found = _uses.get(kernel)
+    if found is None:
+        effects = analyse(kernel)
+        found = effects, {label: _use_of(known, effects) for label, known in effects.arrays.items()}
+        _uses[kernel] = found
+    return found
+
+
+def _use_of(known: ArrayEffects, effects: Effects) -> Use:
+    if known.escapes or effects.opaque:
+        return Use(sure=known.written, site=_site(known), private=True)
+    reads = known.read or known.reads_back
+    before = known.read and (not known.written or known.reads_before_write is not None)
+    return Use(
+        before=before,
+        after=known.written and reads and not before,
+        writes=known.written,
+        sure=known.written,
+        site=_site(known),
+        null_adjoint_safe=known.null_adjoint_safe,
+    )
+
+
+def _site(known: ArrayEffects) -> Any:
+    return known.stores[0] if known.stores else (known.atomics[0][1] if known.atomics else None)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Value:
+    """The bytes ``[low, high)`` of a block at one time of the run."""
+
+    low: int
+    copy: torch.Tensor | None = None
+    """Made when the range is about to be overwritten; None while memory still holds it."""
+
+    def address(self, pointer: int) -> int:
+        return pointer if self.copy is None else self.copy.data_ptr() + pointer - self.low
+
+
+@dataclass(eq=False)
+class Block:
+    """One piece of memory that launches work on, and the memory of its gradient."""
+
+    low: int
+    high: int
+    name: str
+    memory: torch.Tensor
+    """Its bytes."""
+    owner: Any
+    """What keeps it allocated."""
+    given: bool = False
+    """An input of the program, which must not be written."""
+    gradient: torch.Tensor | None = None
+    """The bytes of its gradient, laid out as the block."""
+    active: bool = False
+    """Gradients may flow through what it holds."""
+    reached: bool = False
+    """Backward: a gradient has arrived."""
+    values: dict[tuple[int, int], Value] = field(default_factory=dict)
+    """The ranges that adjoints need and that memory still holds."""
+
+    def value(self, low: int, high: int) -> Value:
+        found = self.values.get((low, high))
+        if found is None:
+            found = self.values[low, high] = Value(low)
+        return found
+
+    def overwrite(self, low: int, high: int) -> None:
+        """The range is about to be written: copy what adjoints still need of it."""
+        for (start, end), value in list(self.values.items()):
+            if start < high and low < end:
+                value.copy = self.memory[start - self.low : end - self.low].clone()
+                del self.values[start, end]
+
+    def gradient_memory(self) -> torch.Tensor:
+        if self.gradient is None:
+            self.gradient = torch.zeros_like(self.memory)
+        return self.gradient
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A dense tensor's memory as bytes."""
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An array argument of one recorded call: where it lies, how it is laid out, and the value that the adjoint needs."""
+
+    label: str
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    pointer: int
+    low: int
+    high: int
+    block: Block | None
+    """None for an empty array."""
+    use: Use
+    live: bool
+    """Gradients flow through it."""
+    value: Value | None = None
+
+    @property
+    def differentiable(self) -> bool:
+        return is_float(self.dtype)
+
+    def array(self, device: Any, private: list[Any]) -> Any:
+        """The array as the launch saw it, with the block's gradient attached."""
+        if self.block is None:
+            return wp.array(ptr=None, dtype=self.dtype, shape=self.shape, device=device)
+        pointer = self.value.address(self.pointer) if self.value is not None else self.pointer
+        if self.use.private and self.use.writes:
+            kept = self.value.copy if self.value is not None else None
+            source = kept if kept is not None else self.block.memory[self.low - self.block.low : self.high - self.block.low]
+            copy = source.clone()
+            private.append(copy)
+            pointer = copy.data_ptr() + self.pointer - self.low
+        own = dict(dtype=self.dtype, shape=self.shape, strides=self.strides, device=device)
+        adjoint = None
+        if self.live:
+            adjoint = wp.array(ptr=self.block.gradient_memory().data_ptr() + self.pointer - self.block.low, **own)
+        elif self.differentiable and not self.use.null_adjoint_safe:
+            buffer = torch.zeros_like(self.block.memory[self.low - self.block.low : self.high - self.block.low])
+            private.append(buffer)
+            adjoint = wp.array(ptr=buffer.data_ptr() + self.pointer - self.low, **own)
+        return wp.array(ptr=pointer, grad=adjoint, **own)
+
+    def gradient_view(self) -> torch.Tensor:
+        """The array's gradient as a tensor of its scalars, component axes last."""
+        assert self.block is not None
+        dtype, component = scalar_of(self.dtype)
+        piece = self.block.gradient_memory()[self.low - self.block.low : self.high - self.block.low].view(dtype)
+        size = dtype.itemsize
+        inner = [1]
+        for length in reversed(component[1:]):
+            inner.insert(0, inner[0] * length)
+        strides = (*(s // size for s in self.strides), *(inner if component else ()))
+        offset = piece.storage_offset() + (self.pointer - self.low) // size
+        return piece.as_strided((*self.shape, *component), strides, offset)
+
+
+def scalar_of(dtype: Any) -> tuple[torch.dtype, tuple[int, ...]]:
+    """The scalar dtype and the component axes of an array's element type."""
+    inner = getattr(dtype, "_wp_scalar_type_", None)
+    if inner is not None:
+        return SCALARS[inner].dtype, tuple(dtype._shape_)
+    return SCALARS[dtype].dtype, ()
+
+
+def is_float(dtype: Any) -> bool:
+    scalar = SCALARS.get(getattr(dtype, "_wp_scalar_type_", dtype))
+    return scalar is not None and scalar.kind == "float"
+
+
+@dataclass(frozen=True)
+class _Struct:
+    """A struct argument of a recorded launch, field by field."""
+
+    cls: Any
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One recorded launch."""
+
+    kernel: Any
+    effects: Effects
+    dim: Any
+    options: dict[str, Any]
+    arguments: tuple[Any, ...]
+    refs: tuple[Ref, ...]
+
+
+@dataclass(frozen=True)
+class Called:
+    """One recorded call of a library function."""
+
+    name: str
+    refs: tuple[Ref, ...]
+    adjoint: Callable[[], None] | None
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+_warned: set[tuple[str, str]] = set()
+
+
+class Run:
+    """Watches one run of a program. It checks in every run, and records in those of a backward."""
+
+    def __init__(self, op: str, device: Any, stream: Any, recording: bool) -> None:
+        self.op, self.device, self.stream, self.recording = op, device, stream, recording
+        self.blocks: list[Block] = []
+        self.events: list[Launched | Called] = []
+
+    def add(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        given: bool = False,
+        gradient: torch.Tensor | None = None,
+        active: bool = False,
+        reached: bool = False,
+    ) -> None:
+        """An array of the program's own arguments, dense."""
+        if tensor.numel() == 0:
+            return
+        low = tensor.data_ptr()
+        self.blocks.append(
+            Block(
+                low,
+                low + tensor.numel() * tensor.element_size(),
+                name,
+                bytes_of(tensor),
+                tensor,
+                given,
+                bytes_of(gradient) if gradient is not None else None,
+                active,
+                reached,
+            )
+        )
+
+    def overlaps(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor shares memory with one that was added."""
+        low = tensor.data_ptr()
+        high = low + tensor.numel() * tensor.element_size()
+        return any(block.low < high and low < block.high for block in self.blocks)
+
+    def block_of(self, array: Any) -> Block | None:
+        pointer = array.ptr
+        for block in self.blocks:
+            if block.low <= pointer < block.high:
+                return block
+        if not self.recording:
+            return None
+        root = root_array(array)
+        low, high = byte_range(root)
+        if not low <= pointer < high:
+            low, high = byte_range(array)
+        whole = wp.array(ptr=low, dtype=wp.uint8, shape=(high - low,), device=array.device)
+        block = Block(low, high, "an array of the program's own", wp.to_torch(whole), root)
+        self.blocks.append(block)
+        return block
+
+    def ref(self, label: str, array: Any, use: Use) -> Ref:
+        block = self.block_of(array) if array.size else None
+        low, high = byte_range(array) if array.size else (0, 0)
+        if block is not None and block.given and use.writes:
+            if use.sure:
+                self.refuse_write(block, use)
+            use = replace(use, writes=False)
+        live = block is not None and block.active and is_float(array.dtype)
+        return Ref(
+            label, array.dtype, tuple(array.shape), tuple(array.strides), array.ptr or 0, low, high, block, use, live
+        )
+
+    def refuse_write(self, block: Block, use: Use) -> NoReturn:
+        where = f" at {use.site}: `{use.site.code}`" if hasattr(use.site, "code") else f", in {use.site}"
+        raise SignatureError(
+            f"{self.op}: '{block.name}' is an input, and the program writes it{where}. Name it on the right (fresh output), "
+            f"on both sides (in-out), in mutates (changed in place), or work on scratch"
+        )
+
+    # --- what Warp's functions come to --------------------------------------------------------------------------------
+
+    def refuse(self, name: str) -> None:
+        advice = {
+            "Launch.launch": "recorded launches aren't seen by the op; call wp.launch",
+            "Tape.__enter__": "the op differentiates a program by itself; leave the tape out",
+            "launch by a name imported from warp": "write wp.launch, which the op can follow",
+        }.get(name, "take plain arrays")
+        raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice}")
+
+    def read(self, name: str, array: Any) -> None:
+        if self.recording and isinstance(array, wp.array) and array.size and is_float(array.dtype):
+            block = self.block_of(array)
+            if block is not None and block.active:
+                raise GradientError(
+                    f"{self.op}: the program reads '{block.name}' as numbers with {name}, through which no gradient can "
+                    f"flow; keep it in arrays, call under torch.no_grad(), or name the inputs that it depends on in nondiff"
+                )
+
+    def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        kernel = call["kernel"]
+        if call["stream"] is None:
+            if call["device"] is None:
+                call["device"] = self.device
+            if self.stream is not None and wp.get_device(call["device"]) == self.device:
+                call["stream"] = self.stream
+        call["record_tape"] = False
+        if not isinstance(kernel, wp.Kernel):
+            return original(**call)  # which has the message
+        if call["record_cmd"]:
+            self.refuse("wp.launch(record_cmd=True)")
+        arguments = (*call["inputs"], *call["outputs"])
+        names = [name for name, _ in _warp.argument_types(kernel)]
+        if len(arguments) != len(names):
+            return original(**call)
+        if call["adjoint"]:
+            if self.recording:
+                raise GradientError(f"{self.op}: the program launches the adjoint of {kernel.key}, which has no adjoint itself")
+            return original(**call)
+        effects, uses = uses_of(kernel)
+        if not self.recording:
+            self._check_inputs(names, arguments, uses)
+            return original(**call)
+        return self._record(original, call, kernel, effects, self._arguments(kernel, names, arguments, uses))
+
+    def _check_inputs(self, names: list[str], arguments: tuple[Any, ...], uses: dict[str, Use]) -> None:
+        """Refuse a launch that surely writes one of the program's inputs."""
+        for label, use in uses.items():
+            if not use.sure:
+                continue
+            path = label.split(".")
+            value = arguments[names.index(path[0])]
+            for part in path[1:]:
+                value = getattr(value, part, None)
+            block = self.block_of(value) if isinstance(value, wp.array) and value.size else None
+            if block is not None and block.given:
+                self.refuse_write(block, use)
+
+    def _arguments(
+        self, kernel: Any, names: list[str], arguments: tuple[Any, ...], uses: dict[str, Use]
+    ) -> tuple[Any, ...]:
+        types = [warp_type for _, warp_type in _warp.argument_types(kernel)]
+        return tuple(
+            self._argument(kernel, name, warp_type, value, uses)
+            for name, warp_type, value in zip(names, types, arguments, strict=True)
+        )
+
+    def _argument(self, kernel: Any, label: str, warp_type: Any, value: Any, uses: dict[str, Use]) -> Any:
+        if isinstance(value, wp.array):
+            return self.ref(label, value, uses.get(label, Use()))
+        if is_struct_instance(value):
+            fields = _warp.struct_fields(value._cls) or {}
+            return _Struct(
+                value._cls,
+                {
+                    name: self._argument(kernel, f"{label}.{name}", field_type, getattr(value, name), uses)
+                    for name, field_type in fields.items()
+                },
+            )
+        if value is not None and _warp.is_array(warp_type) and is_other_array(value):
+            raise GradientError(
+                f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which the op "
+                f"can't follow gradients; pass a wp.array"
+            )
+        return value
+
+    def _record(
+        self, original: Callable[..., Any], call: dict[str, Any], kernel: Any, effects: Effects, arguments: tuple[Any, ...]
+    ) -> Any:
+        refs = list(_refs_in(arguments))
+        flows = any(ref.live and (ref.use.before or ref.use.after) for ref in refs)
+        wanted = flows or any(ref.live and ref.use.writes for ref in refs)
+        values: dict[int, Value] = {}
+        if wanted:
+            for ref in refs:
+                if ref.block is not None and ref.use.before:
+                    values[id(ref)] = ref.block.value(ref.low, ref.high)
+        for ref in refs:
+            if ref.block is not None and ref.use.writes:
+                ref.block.overwrite(ref.low, ref.high)
+        result = original(**call)
+        if not wanted:
+            return result
+        for ref in refs:
+            if ref.block is None:
+                continue
+            if ref.use.after:
+                values[id(ref)] = ref.block.value(ref.low, ref.high)
+            if flows and ref.use.writes and ref.differentiable:
+                ref.block.active = True
+        kept = tuple(_settled(argument, values, flows) for argument in arguments)
+        dim = call["dim"]
+        options = {"max_blocks": call["max_blocks"], "block_dim": call["block_dim"], "device": call["device"]}
+        self.events.append(
+            Launched(
+                kernel, effects, tuple(dim) if isinstance(dim, (list, tuple)) else dim, options, kept, tuple(_refs_in(kept))
+            )
+        )
+        return result
+
+    def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        reads, writes = LIBRARY[name]
+        title = f"wp.array.{name}" if name.endswith("_") else f"wp.{name}" if name == "copy" else f"wp.utils.{name}"
+        refs: dict[str, Ref] = {}
+        for argument in dict.fromkeys((*reads, *writes)):
+            array = call[argument]
+            if self.recording and is_other_array(array):
+                raise GradientError(
+                    f"{self.op}: the program calls {title} on a {type(array).__name__}, through which the op can't follow "
+                    f"gradients; pass a wp.array"
+                )
+            if isinstance(array, wp.array) and array.size:
+                written = argument in writes
+                refs[argument] = self.ref(
+                    argument, array, Use(argument in reads, False, written, written, title, True)
+                )
+        if not self.recording:
+            return self._call(original, call)
+        sources = [refs[a] for a in reads if a in refs and refs[a].live]
+        targets = [refs[a] for a in writes if a in refs and refs[a].block is not None and refs[a].differentiable]
+        for argument in writes:
+            if argument in refs:
+                block = refs[argument].block
+                assert block is not None
+                block.overwrite(refs[argument].low, refs[argument].high)
+        if sources and not targets and name in ("array_sum", "array_inner"):
+            self.read(title, call[reads[0]] if refs[reads[0]].live else call[reads[-1]])
+        result = self._call(original, call)
+        if not sources and not any(ref.live for ref in targets):
+            return result
+        for ref in targets:
+            assert ref.block is not None
+            ref.block.active = ref.block.active or bool(sources)
+        if targets:
+            refs |= {ref.label: replace(ref, live=True) for ref in targets if ref.block is not None and ref.block.active}
+            self.events.append(Called(title, tuple(refs.values()), adjoint_of(name, refs, call)))
+        return result
+
+    def _call(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        if self.stream is None:
+            return original(**call)
+        if "stream" in call:
+            call["stream"] = call["stream"] or self.stream
+            return original(**call)
+        with wp.ScopedStream(self.stream, sync_enter=False):
+            return original(**call)
+
+    # --- backward -----------------------------------------------------------------------------------------------------
+
+    def backward(self) -> None:
+        """The adjoints of what was recorded, last first, with the gradients that the blocks hold."""
+        for event in reversed(self.events):
+            if not any(ref.block is not None and ref.block.reached and ref.use.writes and ref.live for ref in event.refs):
+                continue
+            if isinstance(event, Called):
+                if event.adjoint is None:
+                    raise GradientError(
+                        f"{self.op}: the program's gradient passes through {event.name}, which has none; keep it to ints, or "
+                        f"write that step as a kernel"
+                    )
+                event.adjoint()
+            else:
+                self._launch_adjoint(event)
+            for ref in event.refs:
+                if ref.live and ref.block is not None and (ref.use.before or ref.use.after):
+                    ref.block.reached = True
+        self.events.clear()
+
+    def _launch_adjoint(self, event: Launched) -> None:
+        kernel = event.kernel
+        for hazard in event.effects.hazards:
+            if hazard.kind == "counter":
+                raise GradientError(
+                    f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
+                    f"({hazard.site})"
+                )
+            if (self.op, kernel.key) not in _warned:
+                _warned.add((self.op, kernel.key))
+                warnings.warn(
+                    f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazard.site}: {hazard.message}",
+                    GradientWarning,
+                    stacklevel=2,
+                )
+        if not _warp.backward_enabled(kernel):
+            raise GradientError(
+                f"{self.op}: the program's gradient passes through the kernel {kernel.key}, which is compiled without its "
+                f"backward (enable_backward=False)"
+            )
+        private: list[Any] = []
+        arrays = [self._rebuild(argument, private) for argument in event.arguments]
+        adjoints = [
+            array.grad if isinstance(array, wp.array) else (array._cls() if is_struct_instance(array) else None)
+            for array in arrays
+        ]
+        wp.launch(
+            kernel,
+            dim=event.dim,
+            inputs=arrays,
+            adj_inputs=adjoints,
+            adjoint=True,
+            record_tape=False,
+            stream=self.stream,
+            **event.options,
+        )
+
+    def _rebuild(self, argument: Any, private: list[Any]) -> Any:
+        if isinstance(argument, Ref):
+            return argument.array(self.device, private)
+        if isinstance(argument, _Struct):
+            instance = argument.cls()
+            for name, value in argument.fields.items():
+                setattr(instance, name, self._rebuild(value, private))
+            return instance
+        return argument
+
+
+def _refs_in(arguments: Any) -> Iterator[Ref]:
+    for argument in arguments:
+        if isinstance(argument, Ref):
+            yield argument
+        elif isinstance(argument, _Struct):
+            yield from _refs_in(argument.fields.values())
+
+
+def _settled(argument: Any, values: dict[int, Value], flows: bool) -> Any:
+    """A launch's argument with the values that its adjoint needs, and with gradients through what it wrote."""
+    if isinstance(argument, Ref):
+        written = flows and argument.use.writes and argument.differentiable and argument.block is not None
+        return replace(argument, value=values.get(id(argument)), live=argument.live or written)
+    if isinstance(argument, _Struct):
+        return _Struct(argument.cls, {name: _settled(value, values, flows) for name, value in argument.fields.items()})
+    return argument
+
+
+# --- adjoints of library functions ------------------------------------------------------------------------------------
+
+
+def adjoint_of(name: str, refs: dict[str, Ref], call: dict[str, Any]) -> Callable[[], None] | None:
+    """The adjoint of a library call, as a function over the blocks' gradients; None where there is none."""
+    if name in ("fill_", "zero_"):
+        return lambda: _end(refs["self"])
+    if name == "copy":
+        return lambda: _copy_adjoint(refs, call)
+    if name == "array_scan":
+        return lambda: _scan_adjoint(refs, bool(call["inclusive"]))
+    return None
+
+
+def _end(ref: Ref) -> None:
+    """What an array held before it was filled has no part in what follows."""
+    ref.gradient_view().zero_()
+
+
+def _copy_adjoint(refs: dict[str, Ref], call: dict[str, Any]) -> None:
+    """The destination's gradient goes to the source, and ends there: the copy overwrote what the destination held."""
+    target = refs["dest"].gradient_view()
+    source = refs["src"].gradient_view() if "src" in refs and refs["src"].live else None
+    count = call["count"] or call["src"].size
+    whole = count == call["src"].size == call["dest"].size and call["src"].shape == call["dest"].shape
+    if not whole:  # then Warp copies a range of elements, of dense or 1-D arrays
+        target = _elements(target, refs["dest"])[call["dest_offset"] : call["dest_offset"] + count]
+        if source is not None:
+            source = _elements(source, refs["src"])[call["src_offset"] : call["src_offset"] + count]
+    passed = target.clone()
+    target.zero_()
+    if source is not None:
+        source.add_(passed)
+
+
+def _elements(view: torch.Tensor, ref: Ref) -> torch.Tensor:
+    return view if len(ref.shape) == 1 else view.view(-1, *view.shape[len(ref.shape) :])
+
+
+def _scan_adjoint(refs: dict[str, Ref], inclusive: bool) -> None:
+    """The adjoint of a running sum is the running sum from the other end."""
+    target, source = refs["out_array"].gradient_view(), refs["in_array"]
+    passed = _elements(target, refs["out_array"]).clone()
+    target.zero_()
+    if not source.live:
+        return
+    sums = passed.flip(0).cumsum(0).flip(0)
+    _elements(source.gradient_view(), source).add_(sums if inclusive else sums - passed)
+
+
+__all__ = ["Run"]

@@ -1,0 +1,223 @@
+"""A kernel's source with one more leading coordinate: what ``vmap`` launches once in place of a loop.
+
+Batched arrays get a leading axis, indexed by the new first coordinate of ``wp.tid()``; everything else is the user's
+text. A direct index stays one (``x[i]`` becomes ``x[batch, i]``), so that the analysis of the new kernel finds what it
+found in the old one; any other use of a batched array is that of a view, ``x[batch]``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .effects.source import Code, as_abstract, is_static, lookup, member
+from .effects.values import Builtin
+
+
+class UnbatchableError(Exception):
+    """A call can't be made one launch: the loop does it. Never reaches the user."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The text of one function, and the free names that it was given besides the user's own."""
+
+    text: str
+    name: str
+    warp: str
+    """The name that stands for the ``warp`` module."""
+
+
+def batch_source(source: str, code: Code, batched: Collection[str], labels: Collection[str], rank: int) -> Rewritten:
+    """Rewrite a kernel's source.
+
+    Args:
+        source: the kernel's text, decorators included.
+        code: the same, with its scope.
+        batched: the arrays that get a leading axis, by dotted name.
+        labels: all the values that the kernel takes, by dotted name.
+        rank: how many coordinates the kernel takes from ``wp.tid()``.
+
+    Raises:
+        UnbatchableError: the kernel does something that the rewriting doesn't follow.
+    """
+    function = ast.parse(source).body[0]
+    if not isinstance(function, ast.FunctionDef):
+        raise UnbatchableError("the kernel is no function")
+    names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    names |= {argument.arg for argument in function.args.args}
+    name = _free(f"{function.name}_vmap", names)
+    batch, warp = _free("batch", names), _free("warp", names)
+    body = function.body
+    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    tids = _tid_calls(body, code, function)
+    if any(arity != rank for _, arity in tids):
+        raise UnbatchableError("wp.tid() is called with another number of coordinates than the launch has")
+    rewriter = _Rewriter(code, set(batched), set(labels), batch)
+    if not _extend_first(body, tids, batch):
+        coordinates = [_free(f"thread_{axis}", names) for axis in range(rank)]
+        rewriter.coordinates = {id(call): coordinates for call, _ in tids}
+        targets: list[ast.expr] = [ast.Name(n, ast.Store()) for n in (batch, *coordinates)]
+        target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
+        call = ast.Call(ast.Attribute(ast.Name(warp, ast.Load()), "tid", ast.Load()), [], [])
+        first: list[ast.stmt] = [ast.Assign([target], call)]
+        new = [*first, *(rewriter.visit(statement) for statement in body)]
+    else:
+        new = [rewriter.visit(statement) for statement in body]
+    parameters = ast.arguments([], [ast.arg(a.arg) for a in function.args.args], None, [], [], None, [])
+    made = ast.FunctionDef(name, parameters, new or [ast.Pass()], [], None)
+    if "type_params" in ast.FunctionDef._fields:
+        made.type_params = []
+    return Rewritten(ast.unparse(ast.fix_missing_locations(made)), name, warp)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def dotted(node: ast.AST) -> str | None:
+    """``s.inner.pos`` of a chain of attributes on a name; None for anything else."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def _is_tid(value: Any) -> bool:
+    found = as_abstract(value) if value is not None else None
+    return isinstance(found, Builtin) and found.name == "tid"
+
+
+def _tid_calls(body: list[ast.stmt], code: Code, function: ast.FunctionDef) -> list[tuple[ast.Call, int]]:
+    """The calls of ``wp.tid()``, each with the number of coordinates that it is unpacked into."""
+    local = {a.arg for a in function.args.args}
+    for statement in body:
+        local |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    def means_tid(node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id not in local and _is_tid(lookup(code, node.id))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in local:
+            return _is_tid(member(lookup(code, node.value.id), node.attr))
+        return False
+
+    arities: dict[int, int] = {}
+    calls: list[ast.Call] = []
+    callees: set[int] = set()
+    for node in _walk(body):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], (ast.Tuple, ast.List)):
+            arities[id(node.value)] = len(node.targets[0].elts)
+        if isinstance(node, ast.Call) and means_tid(node.func):
+            calls.append(node)
+            callees.add(id(node.func))
+    if any(means_tid(node) and id(node) not in callees for node in _walk(body)):
+        raise UnbatchableError("wp.tid is used without being called")
+    return [(call, arities.get(id(call), 1)) for call in calls]
+
+
+def _walk(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    for statement in body:
+        yield from ast.walk(statement)
+
+
+def _extend_first(body: list[ast.stmt], tids: list[tuple[ast.Call, int]], batch: str) -> bool:
+    """Add the coordinate in place where the kernel begins with its one ``i, j = wp.tid()``, as nearly all do."""
+    first = body[0] if body else None
+    if len(tids) != 1 or not isinstance(first, ast.Assign) or first.value is not tids[0][0] or len(first.targets) != 1:
+        return False
+    target = first.targets[0]
+    own = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    if not all(isinstance(item, ast.Name) for item in own):
+        return False
+    first.targets = [ast.Tuple([ast.Name(batch, ast.Store()), *own], ast.Store())]
+    return True
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, code: Code, batched: set[str], labels: set[str], batch: str) -> None:
+        self.code, self.batched, self.labels, self.batch = code, batched, labels, batch
+        self.coordinates: dict[int, list[str]] = {}
+        self.structs = {label.split(".")[0] for label in batched if "." in label}
+
+    def array(self, node: ast.AST) -> bool:
+        """Whether an expression is a batched argument, or a batched field of a struct argument."""
+        return dotted(node) in self.batched
+
+    def view(self, node: ast.expr) -> ast.expr:
+        return ast.Subscript(node, ast.Name(self.batch, ast.Load()), ast.Load())
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if self.array(node.value):
+            index = self.visit(node.slice)
+            items = index.elts if isinstance(index, ast.Tuple) else [index]
+            if any(isinstance(item, (ast.Slice, ast.Starred)) for item in items):
+                return ast.Subscript(self.view(node.value), index, node.ctx)
+            return ast.Subscript(node.value, ast.Tuple([ast.Name(self.batch, ast.Load()), *items], ast.Load()), node.ctx)
+        shape = node.value
+        if isinstance(shape, ast.Attribute) and shape.attr == "shape" and self.array(shape.value):
+            axis = node.slice
+            if isinstance(axis, ast.Constant) and type(axis.value) is int:
+                return ast.Subscript(shape, ast.Constant(axis.value + 1), node.ctx)
+        return self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if self.array(node):
+            self.refuse_store(node)
+            return self.view(node)
+        if self.array(node.value):
+            if node.attr not in ("shape", "ndim", "size"):
+                raise UnbatchableError(f"the attribute '{node.attr}' of a batched array")
+            return ast.Attribute(self.view(node.value), node.attr, node.ctx)
+        path = dotted(node)
+        if path is None or path.split(".")[0] not in self.structs:
+            return self.generic_visit(node)
+        if path in self.labels or any(path.startswith(f"{label}.") for label in self.labels - self.batched):
+            return node
+        raise UnbatchableError(f"'{path}' is used as a whole, and has batched fields")
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in self.batched:
+            self.refuse_store(node)
+            return self.view(node)
+        if node.id in self.structs:
+            raise UnbatchableError(f"the struct '{node.id}' is used as a whole, and has batched fields")
+        return node
+
+    def refuse_store(self, node: ast.Name | ast.Attribute) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            raise UnbatchableError(f"the argument '{dotted(node)}' is assigned to")
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        names = self.coordinates.get(id(node.value))
+        target = node.targets[0]
+        if names is not None and len(node.targets) == 1 and isinstance(target, (ast.Tuple, ast.List)):
+            node.value = ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load())
+            node.targets = [self.visit(target)]
+            return node
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        node.target = self.visit(node.target)
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        names = self.coordinates.get(id(node))
+        if names is not None:
+            return ast.Name(names[0], ast.Load())
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            called = member(lookup(self.code, node.func.value.id), node.func.attr)
+        else:
+            called = lookup(self.code, node.func.id) if isinstance(node.func, ast.Name) else None
+        if is_static(called):
+            # What is inside is Python, evaluated before the kernel is compiled.
+            return node
+        return self.generic_visit(node)

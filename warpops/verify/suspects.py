@@ -1,0 +1,57 @@
+"""The lines that may be to blame for a wrong gradient."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from ..plan import OpPlan
+from .report import place, suspicion
+
+OWN_ADJOINT = "the kernel's own adjoint"
+
+
+def suspects_of(plan: OpPlan, label: str) -> tuple[str, ...]:
+    """Where to look when the gradient of one input is wrong: hazards first, then gradients that the user wrote."""
+    if plan.gradient_why != OWN_ADJOINT:
+        return (plan.gradient_why,)
+    hazards = [h for h in plan.hazards if not h.arrays or label in h.arrays] or list(plan.hazards)
+    written = tuple(_custom_gradients(plan.kernel.kernel.func, set()))
+    if hazards or written:
+        return (*(suspicion(h) for h in hazards[:3]), *written[:3])
+    if plan.effects.opaque:
+        return tuple(f"{place(site)} (native code)" for site in plan.effects.opaque[:2])
+    return ("nothing in particular: no line of the kernel is known to have a wrong adjoint",)
+
+
+def _custom_gradients(function: Any, seen: set[int]) -> Iterator[str]:
+    """Gradients given by hand (``wp.func_grad``, ``adj_snippet``) for the functions that a kernel calls."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(function, types.FunctionType) or code is None or id(function) in seen:
+        return
+    seen.add(id(function))
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
+    for name in (*code.co_names, *code.co_freevars):
+        called = function.__globals__.get(name)
+        if name in cells:
+            try:
+                called = cells[name].cell_contents
+            except ValueError:
+                continue
+        if isinstance(called, types.ModuleType) or getattr(called, "native_func", None) is None:
+            continue
+        gradient = getattr(called, "custom_grad_func", None)
+        if gradient is not None:
+            yield f"{_line_of(gradient.func)} (the gradient given for '{name}' by wp.func_grad)"
+        elif getattr(called, "adj_native_snippet", None) is not None:
+            yield f"{_line_of(called.func)} (the adj_snippet of '{name}')"
+        yield from _custom_gradients(getattr(called, "func", None), seen)
+
+
+def _line_of(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return "?"
+    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: `def {function.__name__}`"
