@@ -1,4 +1,4 @@
-"""``warpops.testing.check``: kernels and declarations that are broken on purpose are found and named, good ones pass."""
+"""``warpops.testing.check``: kernels and declarations that are broken on purpose are found and named, good pass."""
 
 from __future__ import annotations
 
@@ -98,18 +98,8 @@ def stateful(x: wp.array[float], y: wp.array[float]):
     y[i] = counted(x[i])
 
 
-@wp.func_native(snippet="y.data[i] = 2.0f * x.data[i];", adj_snippet="x.grad[i] += 2.0f * y.grad[i];")
-def raw_double(x: wp.array[float], y: wp.array[float], i: int): ...
-
-
 @wp.func_native(snippet="x.data[i] = 0.0f; y.data[i] = 1.0f;")
 def raw_clear(x: wp.array[float], y: wp.array[float], i: int): ...
-
-
-@wp.kernel
-def dense_only(x: wp.array[float], y: wp.array[float]):
-    i = wp.tid()
-    raw_double(x, y, i)
 
 
 @wp.kernel
@@ -207,10 +197,24 @@ def test_state_between_calls():
     assert "the same call gives another 'y'" in report(op, X, only="repeats")
 
 
-def test_dense_arrays_taken_for_granted():
-    op = warp_op(dense_only, "x[n] -> y[n]", dim="n")
-    assert "not contiguous give another 'y'" in " ".join(report(op, X, only="strides").split())
-    assert not run_checks(op, (X,), {}, ["gradients", "memory"]).findings
+def flat(ctx: Any, grad: torch.Tensor) -> Any:
+    x = ctx.inputs["x"]
+    return grad * (3 * x.view(-1) ** 2 + 1).view(grad.shape)
+
+
+def taken_for_dense(ctx: Any, grad: torch.Tensor) -> Any:
+    x = ctx.inputs["x"]
+    return grad * (3 * x.as_strided(x.shape, (x.shape[1], 1)) ** 2 + 1)
+
+
+@pytest.mark.parametrize(("backward", "told"), [(flat, "view size"), (taken_for_dense, "another gradient of 'x'")])
+def test_dense_arrays_taken_for_granted(backward, told):
+    op = warp_op(kernels.triple, "x[n, m] -> y[n, m]", dim="n, m")
+    op.register_backward(backward)
+    text = " ".join(report(op, X.reshape(2, 3), only="strides").split())
+    assert "not contiguous" in text
+    assert told in text
+    assert not run_checks(op, (X.reshape(2, 3),), {}, ["gradients", "repeats"]).findings
 
 
 def test_changed_input():
@@ -334,6 +338,12 @@ def half_relu(x: wp.array[wp.float16], y: wp.array[wp.float16]):
     y[i] = wp.max(x[i], wp.float16(0.0)) * x[i]
 
 
+@wp.kernel
+def kinks(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = wp.abs(x[i]) + wp.sign(x[i]) + wp.max(x[i], 1.0)
+
+
 def test_good_kernels_pass_everything():
     check(kernels.gauss_op, X, X[:4] - 0.3)
 
@@ -342,7 +352,9 @@ def test_good_kernels_pass_everything():
 def test_structs_and_optional_arrays_pass(optional):
     op = warp_op(springs, "p[n], s.rest[n], scale[n] -> energy[n]", optional="scale", dim="n")
     s = {"rest": X[:4], "stiffness": 2.0}
-    check(op, torch.randn(4, 3), s, X[1:5] if optional else None)
+    args = (torch.randn(4, 3), s, X[1:5] if optional else None)
+    found = run_checks(op, args, {}, ["repeats", "gradients", "strides", "opcheck", "compiled"])
+    assert not found.findings, found.text()
 
 
 @pytest.mark.parametrize(
@@ -386,12 +398,6 @@ def test_a_call_that_is_wrong_is_told_as_such():
 
 
 def test_kernels_that_are_not_smooth_raise_no_alarm():
-    x = torch.tensor([0.0, 1.0, -1.0, 1e-8, 0.0, 3.0, 1e6], dtype=torch.float32)
-
-    @wp.kernel
-    def kinks(x: wp.array[float], y: wp.array[float]):
-        i = wp.tid()
-        y[i] = wp.abs(x[i]) + wp.floor(x[i]) + wp.max(x[i], 1.0)
-
+    x = torch.tensor([0.0, 1.0, -1.0, 1e-8, 0.0, 3.0, 0.5, 1e6], dtype=torch.float32)
     found = run_checks(warp_op(kinks), (x,), {}, ["gradients"])
     assert not found.findings, found.text()

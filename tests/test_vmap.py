@@ -443,7 +443,7 @@ def test_batch_of_none(op):
     out = vmap(op)(x)
     assert out.shape == x.shape
     assert torch.autograd.grad(out.sum(), x)[0].shape == x.shape
-    assert vmap(grad(scalar(op)))(x.detach()).shape == x.shape
+    assert vmap(grad(lambda x: op(x).sum()))(x.detach()).shape == x.shape
 
 
 def test_batch_of_one_and_no_elements(launches):
@@ -457,7 +457,7 @@ def test_arguments_that_are_wrong_are_told_for_one_element():
     with pytest.raises(ArgumentError, match="argument 'x': expected dtype torch.float32"):
         vmap(square_op)(rand(3, 4).double())
     with pytest.raises(ArgumentError, match="argument 's': expected a number"):
-        vmap(lambda s: mixed_op(rand(4), s, 1, False))(rand(3))
+        vmap(lambda x, s: mixed_op(x, s, 1, False))(rand(3, 4), rand(3))
 
 
 def test_integers_have_no_gradient_and_floats_do():

@@ -38,6 +38,17 @@ def quick_apply(function: Any) -> Any:
     return super(torch.autograd.Function, function).apply
 
 
+VMAP_KEY = "FuncTorchBatched"
+
+
+def call_vmap_rule(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Run a rule ``(info, in_dims, *args, **kwargs)`` for an operator at the innermost vmap, as ``register_vmap`` does."""
+    from torch._functorch.autograd_function import custom_function_call_vmap_helper
+    from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+
+    return custom_function_call_vmap_helper(retrieve_current_functorch_interpreter(), rule, op, *arguments, **named)
+
+
 DISPATCH_KEYS_OF_AUTOCAST = ("AutocastCPU", "AutocastCUDA")
 
 
@@ -93,3 +104,13 @@ def guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
         dynamic_dims_strides=[list(t.stride()) for t in tensors],
     ).check
     return check
+
+
+def cached_graphs(function: Callable[..., Any]) -> int:
+    """How many compiled forms of a function Dynamo keeps: one per set of guards."""
+    return len(torch._C._dynamo.eval_frame._debug_get_cache_entry_list(function.__code__))
+
+
+def is_wrapped(values: tuple[Any, ...]) -> bool:
+    """Whether any value belongs to an active transform."""
+    return any(isinstance(v, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(v) for v in values)

@@ -80,8 +80,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
 def _install() -> None:
     for owner, name, make in _targets():
         original = owner.__dict__[name]
-        wrapper = make(name, original)
-        setattr(owner, name, wrapper)
+        setattr(owner, name, wrapper := make(name, original))
         _installed.append((owner, name, original, wrapper))
 
 
@@ -92,22 +91,22 @@ def _restore() -> None:
     _installed.clear()
 
 
-def _targets() -> Iterator[tuple[Any, str, Callable[[str, Any], Any]]]:
+@functools.cache
+def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
+    found: list[tuple[Any, str, Callable[[str, Any], Any]]] = [
+        (_context.Launch, "launch", _refused),
+        (wp.Tape, "__enter__", _refused),
+        (wp.array, "numpy", _read),
+        (wp, "to_torch", _read),
+        (_context, "pack_arg", _guard),
+    ]
     for owner in (wp, _context):
-        yield owner, "launch", _watched_launch
-        yield owner, "copy", _watched_call
+        found += [(owner, "launch", _watched_launch), (owner, "copy", _watched_call)]
     for name in ("fill_", "zero_"):
-        yield wp.array, name, _watched_call
-        yield _types.noncontiguous_array_base, name, _refused
+        found += [(wp.array, name, _watched_call), (_types.noncontiguous_array_base, name, _refused)]
     for owner in (wp.utils, _utils):
-        for name in LIBRARY:
-            if name in owner.__dict__ and name != "copy":
-                yield owner, name, _watched_call
-    yield wp.array, "numpy", _read
-    yield wp, "to_torch", _read
-    yield _context.Launch, "launch", _refused
-    yield wp.Tape, "__enter__", _refused
-    yield _context, "pack_arg", _guard
+        found += [(owner, name, _watched_call) for name in LIBRARY if name in owner.__dict__ and name != "copy"]
+    return tuple(found)
 
 
 def _take() -> Any:
@@ -118,45 +117,57 @@ def _take() -> Any:
     return watcher
 
 
-def _bound(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    bound = _signature(original).bind(*args, **kwargs)
-    bound.apply_defaults()
-    return dict(bound.arguments)
+class _Binder:
+    """A call's arguments by name, defaults included. What doesn't fit is told by the original's own ``TypeError``."""
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        parameters = inspect.signature(original).parameters.values()
+        self.original = original
+        self.names = tuple(parameter.name for parameter in parameters)
+        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        call = {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
+        if len(call) != len(self.names) or len(args) > len(self.names):
+            self.original(*args, **kwargs)
+        return call
 
 
 @functools.lru_cache(maxsize=64)
-def _signature(original: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(original)
-
-
 def _watched_launch(name: str, original: Any) -> Any:
+    bind = _Binder(original)
+
     @functools.wraps(original)
     def launch(*args: Any, **kwargs: Any) -> Any:
         watcher = _take()
         if watcher is None:
             return original(*args, **kwargs)
         try:
-            return watcher.launch(original, _bound(original, args, kwargs))
+            return watcher.launch(original, bind(args, kwargs))
         finally:
             _local.watcher = watcher
 
     return launch
 
 
+@functools.lru_cache(maxsize=64)
 def _watched_call(name: str, original: Any) -> Any:
+    bind = _Binder(original)
+
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         watcher = _take()
         if watcher is None:
             return original(*args, **kwargs)
         try:
-            return watcher.call(name, original, _bound(original, args, kwargs))
+            return watcher.call(name, original, bind(args, kwargs))
         finally:
             _local.watcher = watcher
 
     return call
 
 
+@functools.lru_cache(maxsize=64)
 def _read(name: str, original: Any) -> Any:
     @functools.wraps(original)
     def read(array: Any, *args: Any, **kwargs: Any) -> Any:
@@ -172,6 +183,7 @@ def _read(name: str, original: Any) -> Any:
     return read
 
 
+@functools.lru_cache(maxsize=64)
 def _refused(name: str, original: Any) -> Any:
     what = original.__qualname__
 
@@ -185,6 +197,7 @@ def _refused(name: str, original: Any) -> Any:
     return refused
 
 
+@functools.lru_cache(maxsize=64)
 def _guard(name: str, original: Any) -> Any:
     """Arguments are packed for a launch that no wrapper has seen: it was called by a name bound earlier."""
 

@@ -13,7 +13,7 @@ from .backward import declared_backward
 from .declaration import Declaration, declare
 from .effects import Effects, analyse
 from .errors import GradientWarning, SignatureError
-from .generic import align, resolve
+from .generic import align, check_followed, resolve
 from .instance import Instance, make_instance
 from .kernel import inspect_kernel
 from .op import WarpOp
@@ -149,6 +149,8 @@ def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = N
     effects = analyse(kernel)
     found = inspect_kernel(kernel)
     plan = plan_op(found, declaration, effects)
+    if found.generic:
+        check_followed(plan)
     for hazard in plan.hazards[:1]:
         more = f" (and {len(plan.hazards) - 1} more; see explain())" if len(plan.hazards) > 1 else ""
         warnings.warn(

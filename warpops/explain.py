@@ -2,79 +2,176 @@
 
 from __future__ import annotations
 
+import os
+import re
+import textwrap
+from collections.abc import Iterator
+
+from .effects import Site
 from .plan import OpPlan, Slot
+
+WIDTH = 80
+ROLES = {
+    "inout": "in-out",
+    "mutated": "changed in place",
+    "tensor_scalar": "0-d tensor",
+    "size": "extra int argument",
+    "handle": "handle of a Warp object",
+}
 
 
 def explain(name: str, plan: OpPlan) -> str:
-    """The plan as text, 80 columns wide where the user's own names allow."""
+    """The plan as text, 80 columns wide where the user's own names and lines allow."""
     kernel = plan.kernel
+    writer = _Writer(kernel.file)
     what = "program" if kernel.program else "kernel"
-    lines = [f"{name}: the {what} {kernel.qualname} ({kernel.file}:{kernel.line})", ""]
-    lines.append("arguments")
-    lines += [_slot_line(slot, plan) for slot in plan.slots]
-    lines += ["", "launch size"]
-    lines += _launch_lines(plan)
-    lines += ["", "initial values"]
+    writer.line(f"{name}: the {what} {kernel.qualname}", 0)
+    writer.line(f"{kernel.file}, line {kernel.line}", 1)
+    writer.head("arguments")
+    for slot in plan.slots:
+        _argument(writer, plan, slot)
+    writer.head("result")
+    writer.line(", ".join(slot.label for slot in plan.result_slots) or "None", 1)
+    writer.head("launch size")
+    for line in _launch_lines(plan):
+        writer.line(line, 1)
+    writer.head("values before the launch")
     fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
-    lines += [f"  {slot.label}: {slot.init} ({slot.init_why})" for slot in fresh] or ["  nothing is made"]
-    lines += ["", "gradient"]
-    lines += _gradient_lines(plan)
+    for slot in fresh:
+        writer.line(f"{slot.label}: {slot.init} ({slot.init_why})", 1)
+    if not fresh:
+        writer.line("nothing is made", 1)
+    writer.head("gradient")
+    _gradient(writer, plan)
     if plan.extents.uncovered:
-        lines += ["", "not checked at a call: indices that can't be followed"]
-        lines += [f"  {label}, axis {axis}: {reason}" for label, axis, reason in plan.extents.uncovered]
-    return "\n".join(lines) + "\n"
+        writer.head("not checked at a call: indices that the analysis can't follow")
+        for label, axis, reason in plan.extents.uncovered:
+            writer.line(f"{label}, axis {axis}: {reason}", 1)
+    if plan.effects.opaque:
+        writer.head("not seen: what happens behind these lines")
+        for site in plan.effects.opaque:
+            writer.site("", site, 1)
+    return writer.text()
 
 
-def _slot_line(slot: Slot, plan: OpPlan) -> str:
-    role = {"inout": "in-out", "tensor_scalar": "0-d tensor"}.get(slot.role, slot.role)
-    text = f"  {slot.label}: {role}"
+class _Writer:
+    """Lines of text, wrapped; places in the kernel's own file are told as lines."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._lines: list[str] = []
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def head(self, text: str) -> None:
+        self._lines += ["", text]
+
+    def line(self, text: str, level: int) -> None:
+        """A line, in as many as it takes."""
+        if self._lines:
+            text = re.sub(re.escape(self._file) + r":(\d+)", r"line \1", text)
+            text = text.replace("at line ", "in line ")
+        self._lines += textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent="  " * level,
+            subsequent_indent="  " * level + "    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    def site(self, what: str, site: Site, level: int) -> None:
+        """A line of the user's source, as it stands there."""
+        where = f"line {site.line}" if site.file == self._file else f"{os.path.basename(site.file)}:{site.line}"
+        text = f"{'  ' * level}{what}{' in ' if what else ''}{where}"
+        code = f"{text}: {site.code}" if site.code else text
+        self._lines += [code] if len(code) <= WIDTH else [f"{text}:", f"{'  ' * level}    {site.code}"]
+
+
+def _argument(writer: _Writer, plan: OpPlan, slot: Slot) -> None:
+    text = f"{slot.label}: {ROLES.get(slot.role, slot.role)}"
     if slot.is_array:
-        shape = slot.shape if slot.role in ("output", "scratch") else slot.dims
-        if callable(shape):
-            dims = "[computed by a callable]"
-        elif shape is None:
-            dims = f"[{', '.join('_' * 1 for _ in range(slot.leaf.ndim))}]"
-        else:
-            dims = f"[{', '.join('_' if d is None else str(d) for d in shape)}]"
-        text += f" {dims} of {slot.leaf.type_name}"
+        text += f" {_shape(slot)}, {slot.leaf.type_name}"
         if slot.optional:
             text += ", may be None"
-    elif slot.leaf.type_name:
+    elif slot.leaf.type_name and slot.leaf.type_name != slot.role:
         text += f", {slot.leaf.type_name}"
-    return text + (f" ({slot.why})" if slot.why else "")
+    reasons = [slot.why, _size_reason(plan, slot)] if slot.is_array else [slot.why]
+    why = "; ".join(reason for reason in reasons if reason)
+    writer.line(text + (f" ({why})" if why else ""), 1)
+    for what, site in _uses(plan, slot):
+        writer.site(what, site, 2)
+
+
+def _size_reason(plan: OpPlan, slot: Slot) -> str:
+    """Where the sizes of an array come from, if the declaration doesn't say."""
+    declaration = plan.declaration
+    terms = (*declaration.left, *(declaration.right or ()), *declaration.scratch)
+    if any(term.name == slot.label and term.dims is not None for term in terms):
+        return ""
+    if slot.label in dict(declaration.shapes) or not (slot.shape or slot.dims):
+        return ""
+    return "sizes from the way wp.tid() indexes it"
+
+
+def _uses(plan: OpPlan, slot: Slot) -> Iterator[tuple[str, Site]]:
+    """The first place of each kind of use, in the order of the source."""
+    known = plan.effects.arrays.get(slot.label)
+    if known is None:
+        return
+    found = [("read", site) for site in known.reads[:1]] + [("written", site) for site in known.stores[:1]]
+    found += [(f"updated by {name}", site) for name, site in known.atomics[:1]]
+    found += [("handed on, out of sight,", site) for site in known.escapes[:1]]
+    yield from sorted(found, key=lambda use: (use[1].file, use[1].line))
+
+
+def _shape(slot: Slot) -> str:
+    shape = slot.shape if slot.role in ("output", "scratch") else slot.dims
+    if callable(shape):
+        return "[computed by a callable]"
+    sizes = [None] * slot.leaf.ndim if shape is None else shape
+    return f"[{', '.join('_' if size is None else str(size) for size in sizes)}]"
 
 
 def _launch_lines(plan: OpPlan) -> list[str]:
     launch = plan.extents.launch
     if plan.kernel.program:
-        return ["  as the program launches its kernels"]
+        return ["its own launches say"]
     if callable(launch):
-        return ["  computed by a callable (declared)"]
+        return ["computed by a callable (declared)"]
+    why = plan.extents.why
     if not launch:
-        return [f"  one thread ({plan.extents.why.get('dim', 'declared')})"]
-    if "dim" in plan.extents.why:
-        return [f"  {', '.join(map(str, launch))} ({plan.extents.why['dim']})"]
-    return [f"  {size}: {plan.extents.why.get(f'dim {axis}', '')}" for axis, size in enumerate(launch)]
+        return [f"one thread ({why.get('dim', 'declared')})"]
+    if "dim" in why:
+        return [f"{', '.join(map(str, launch))} ({why['dim']})"]
+    return [f"{size} (coordinate {axis} of wp.tid(): {why.get(f'dim {axis}', '')})" for axis, size in enumerate(launch)]
 
 
-def _gradient_lines(plan: OpPlan) -> list[str]:
+def _gradient(writer: _Writer, plan: OpPlan) -> None:
     if plan.gradient == "none":
-        return [f"  none: {plan.gradient_why}"]
-    lines = [f"  {plan.gradient_why}, for {', '.join(slot.label for slot in plan.gradients)}"]
+        writer.line(f"none: {plan.gradient_why}", 1)
+        return
+    writer.line(f"{plan.gradient_why}, for {', '.join(slot.label for slot in plan.gradients)}", 1)
+    if plan.gradient == "custom":
+        return
     for slot in plan.result_slots:
         if not slot.differentiable:
-            continue
-        if slot.role == "inout":
-            lines.append(f"  cotangent of {slot.label}: copied; the copy becomes the gradient of its input")
+            writer.line(f"{slot.label}: takes no cotangent ({slot.leaf.type_name})", 1)
+        elif slot.role == "inout":
+            writer.line(f"cotangent of {slot.label}: copied; the copy becomes the gradient of its input", 1)
         elif slot.retained:
-            lines.append(f"  cotangent of {slot.label}: used as it is (each element is stored at most once)")
+            known = plan.effects.arrays.get(slot.label)
+            why = "atomic sums don't consume it" if known and known.atomics else "each element is stored at most once"
+            writer.line(f"cotangent of {slot.label}: used as it is ({why})", 1)
         else:
-            lines.append(f"  cotangent of {slot.label}: copied, since the adjoint consumes it")
+            writer.line(f"cotangent of {slot.label}: copied, since the adjoint consumes it", 1)
     saved = [slot.label for slot in plan.kept]
-    lines.append(f"  saved besides the inputs: {', '.join(saved) if saved else 'nothing'}")
+    writer.line(f"saved besides the inputs: {', '.join(saved) if saved else 'nothing'}", 1)
     for slot in plan.gradients:
         if not slot.null_adjoint_safe:
-            lines.append(f"  {slot.label}: gets a gradient buffer even where nobody needs it (custom or unseen adjoint)")
+            text = "gets a gradient buffer even where nobody needs it (custom or unseen adjoint)"
+            writer.line(f"{slot.label}: {text}", 1)
     for hazard in plan.hazards:
-        lines.append(f"  warning, {hazard.site}: {hazard.message}")
-    return lines
+        writer.site("warning: Warp's adjoint may be wrong", hazard.site, 1)
+        writer.line(hazard.message, 2)

@@ -228,6 +228,8 @@ class _Deriver:
                 sizes.append(size)
                 self.why[f"dim {coordinate}"] = why
                 continue
+            if coordinate not in self.implicit and self.declaration.tiled and 0 < coordinate == rank - 1:
+                break  # the lane, which a tiled launch adds
             if coordinate not in self.implicit:
                 raise self.fail(
                     f"no array's size says how many threads coordinate {coordinate} of wp.tid() has "

@@ -33,6 +33,24 @@ def resolve_types(name: str, plan: OpPlan, values: dict[str, Any]) -> list[Any]:
     return _Resolver(name, plan, values).types()
 
 
+def check_followed(plan: OpPlan) -> None:
+    """Refuse fresh generic arrays whose type nothing can say.
+
+    Raises:
+        SignatureError: a fresh array is generic, no input array is, and no overload is declared.
+    """
+    if any(slot.is_array and slot.is_input and slot.leaf.generic for slot in plan.slots):
+        return
+    if _warp.overload_types(plan.kernel.kernel):
+        return
+    for slot in plan.slots:
+        if slot.is_array and slot.leaf.generic:
+            raise SignatureError(
+                f"{plan.name}: the dtype of '{slot.label}' is generic, and no input array is, so that nothing says it; "
+                f"annotate it with a type, or declare one with wp.overload before ({plan.kernel.file}:{plan.kernel.line})"
+            )
+
+
 class _Resolver:
     """The types of one call's arguments. What tensors say is certain; numbers and fresh arrays follow them."""
 
@@ -230,6 +248,9 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
     prepare, backward_into = numbers(instance.prepare), numbers(instance.backward_into)
     backward = numbers(instance.backward)
     assert forward is not None and forward_into is not None
+    if any(slot.leaf.generic and not slot.is_array for slot in plan.inputs):
+        # A remembered launch is found by its tensors; a number's type would have to be compared as well.
+        instance = dataclasses.replace(instance, recall_forward=None, recall_backward=None)
     if live >= {*cotangents, *gradients} or instance.backward is None:
         return dataclasses.replace(
             instance,
@@ -263,6 +284,7 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
         instance,
         forward=forward,
         forward_into=forward_into,
+        recall_backward=None,
         prepare=aligned_prepare,
         backward_into=aligned_backward_into,
         backward=aligned_backward,

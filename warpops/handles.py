@@ -17,6 +17,8 @@ import numpy
 import torch
 import warp as wp
 
+from .errors import ArgumentError
+
 OBJECTS = (wp.Mesh, wp.Bvh, wp.HashGrid, wp.Volume)
 
 _known: dict[int, weakref.ref[Any]] = {}
@@ -53,6 +55,23 @@ def object_of(handle: int) -> Any:
     reference = _known.get(handle & 0xFFFFFFFFFFFFFFFF)
     value = reference() if reference is not None else None
     return value if value is not None and value.id == handle & 0xFFFFFFFFFFFFFFFF else None
+
+
+def check_device(op: str, label: str, handle: int, device: torch.device) -> None:
+    """Refuse an object on another device than the tensors: the kernel would follow a pointer that isn't its own.
+
+    Raises:
+        ArgumentError: the object behind the id is known, and is elsewhere.
+    """
+    value = object_of(handle)
+    if value is None:
+        return
+    where = wp.device_to_torch(value.device)
+    if where != str(device) and not (device.index is None and where.startswith(device.type)):
+        raise ArgumentError(
+            f"{op}: argument '{label}': expected a {type(value).__name__} on {device}, the device of the tensors, got one "
+            f"on {where}"
+        )
 
 
 def alive(*handles: int) -> tuple[Any, ...]:

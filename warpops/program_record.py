@@ -1,16 +1,10 @@
-"""One run of a program: its launches checked as they come, and recorded where gradients are wanted.
-
-What an adjoint launch needs is the memory as the launch saw it. Programs overwrite arrays all the time (ping-pong
-buffers, in-place updates), so every read that a later adjoint repeats is noted as a ``Value``: a range of bytes at a
-time. A later write to that range makes the value a copy first; a range that is never written again costs nothing.
-"""
+"""One run of a program: its launches checked as they come, and recorded where gradients are wanted."""
 
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -18,191 +12,9 @@ import warp as wp
 
 from . import _warp
 from ._warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
-from .effects import ArrayEffects, Effects, analyse
+from .effects import Effects
 from .errors import GradientError, GradientWarning, SignatureError
-from .kernel import SCALARS
-
-# --- what launches do -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Use:
-    """What a kernel does to one of its array arguments, as far as recording cares."""
-
-    before: bool = True
-    """It reads what was there before the launch (or may: nobody knows)."""
-    after: bool = False
-    """It reads back what it wrote itself, so that its adjoint needs the array as the launch left it."""
-    writes: bool = True
-    sure: bool = False
-    """That it writes is certain."""
-    site: Any = None
-    null_adjoint_safe: bool = False
-    private: bool = False
-    """Code that nobody can follow runs again in the adjoint, and may write: it gets a copy."""
-
-
-_uses: weakref.WeakKeyDictionary[Any, tuple[Effects, dict[str, Use]]] = weakref.WeakKeyDictionary()
-
-
-def uses_of(kernel: Any) -> tuple[Effects, dict[str, Use]]:
-    """A kernel's effects, and its array arguments' uses by label."""
-    found = _uses.get(kernel)
-    if found is None:
-        effects = analyse(kernel)
-        found = effects, {label: _use_of(known, effects) for label, known in effects.arrays.items()}
-        _uses[kernel] = found
-    return found
-
-
-def _use_of(known: ArrayEffects, effects: Effects) -> Use:
-    if known.escapes or effects.opaque:
-        return Use(sure=known.written, site=_site(known), private=True)
-    reads = known.read or known.reads_back
-    before = known.read and (not known.written or known.reads_before_write is not None)
-    return Use(
-        before=before,
-        after=known.written and reads and not before,
-        writes=known.written,
-        sure=known.written,
-        site=_site(known),
-        null_adjoint_safe=known.null_adjoint_safe,
-    )
-
-
-def _site(known: ArrayEffects) -> Any:
-    return known.stores[0] if known.stores else (known.atomics[0][1] if known.atomics else None)
-
-
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Value:
-    """The bytes ``[low, high)`` of a block at one time of the run."""
-
-    low: int
-    copy: torch.Tensor | None = None
-    """Made when the range is about to be overwritten; None while memory still holds it."""
-
-    def address(self, pointer: int) -> int:
-        return pointer if self.copy is None else self.copy.data_ptr() + pointer - self.low
-
-
-@dataclass(eq=False)
-class Block:
-    """One piece of memory that launches work on, and the memory of its gradient."""
-
-    low: int
-    high: int
-    name: str
-    memory: torch.Tensor
-    """Its bytes."""
-    owner: Any
-    """What keeps it allocated."""
-    given: bool = False
-    """An input of the program, which must not be written."""
-    gradient: torch.Tensor | None = None
-    """The bytes of its gradient, laid out as the block."""
-    active: bool = False
-    """Gradients may flow through what it holds."""
-    reached: bool = False
-    """Backward: a gradient has arrived."""
-    values: dict[tuple[int, int], Value] = field(default_factory=dict)
-    """The ranges that adjoints need and that memory still holds."""
-
-    def value(self, low: int, high: int) -> Value:
-        found = self.values.get((low, high))
-        if found is None:
-            found = self.values[low, high] = Value(low)
-        return found
-
-    def overwrite(self, low: int, high: int) -> None:
-        """The range is about to be written: copy what adjoints still need of it."""
-        for (start, end), value in list(self.values.items()):
-            if start < high and low < end:
-                value.copy = self.memory[start - self.low : end - self.low].clone()
-                del self.values[start, end]
-
-    def gradient_memory(self) -> torch.Tensor:
-        if self.gradient is None:
-            self.gradient = torch.zeros_like(self.memory)
-        return self.gradient
-
-
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A dense tensor's memory as bytes."""
-    return tensor.detach().reshape(-1).view(torch.uint8)
-
-
-@dataclass(frozen=True)
-class Ref:
-    """An array argument of one recorded call: where it lies, how it is laid out, and the value that the adjoint needs."""
-
-    label: str
-    dtype: Any
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    pointer: int
-    low: int
-    high: int
-    block: Block | None
-    """None for an empty array."""
-    use: Use
-    live: bool
-    """Gradients flow through it."""
-    value: Value | None = None
-
-    @property
-    def differentiable(self) -> bool:
-        return is_float(self.dtype)
-
-    def array(self, device: Any, private: list[Any]) -> Any:
-        """The array as the launch saw it, with the block's gradient attached."""
-        if self.block is None:
-            return wp.array(ptr=None, dtype=self.dtype, shape=self.shape, device=device)
-        pointer = self.value.address(self.pointer) if self.value is not None else self.pointer
-        if self.use.private and self.use.writes:
-            kept = self.value.copy if self.value is not None else None
-            source = kept if kept is not None else self.block.memory[self.low - self.block.low : self.high - self.block.low]
-            copy = source.clone()
-            private.append(copy)
-            pointer = copy.data_ptr() + self.pointer - self.low
-        own = dict(dtype=self.dtype, shape=self.shape, strides=self.strides, device=device)
-        adjoint = None
-        if self.live:
-            adjoint = wp.array(ptr=self.block.gradient_memory().data_ptr() + self.pointer - self.block.low, **own)
-        elif self.differentiable and not self.use.null_adjoint_safe:
-            buffer = torch.zeros_like(self.block.memory[self.low - self.block.low : self.high - self.block.low])
-            private.append(buffer)
-            adjoint = wp.array(ptr=buffer.data_ptr() + self.pointer - self.low, **own)
-        return wp.array(ptr=pointer, grad=adjoint, **own)
-
-    def gradient_view(self) -> torch.Tensor:
-        """The array's gradient as a tensor of its scalars, component axes last."""
-        assert self.block is not None
-        dtype, component = scalar_of(self.dtype)
-        piece = self.block.gradient_memory()[self.low - self.block.low : self.high - self.block.low].view(dtype)
-        size = dtype.itemsize
-        inner = [1]
-        for length in reversed(component[1:]):
-            inner.insert(0, inner[0] * length)
-        strides = (*(s // size for s in self.strides), *(inner if component else ()))
-        offset = piece.storage_offset() + (self.pointer - self.low) // size
-        return piece.as_strided((*self.shape, *component), strides, offset)
-
-
-def scalar_of(dtype: Any) -> tuple[torch.dtype, tuple[int, ...]]:
-    """The scalar dtype and the component axes of an array's element type."""
-    inner = getattr(dtype, "_wp_scalar_type_", None)
-    if inner is not None:
-        return SCALARS[inner].dtype, tuple(dtype._shape_)
-    return SCALARS[dtype].dtype, ()
-
-
-def is_float(dtype: Any) -> bool:
-    scalar = SCALARS.get(getattr(dtype, "_wp_scalar_type_", dtype))
-    return scalar is not None and scalar.kind == "float"
+from .program_memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 
 
 @dataclass(frozen=True)
@@ -265,7 +77,7 @@ class Run:
                 low,
                 low + tensor.numel() * tensor.element_size(),
                 name,
-                bytes_of(tensor),
+                bytes_of(tensor) if self.recording else tensor,
                 tensor,
                 given,
                 bytes_of(gradient) if gradient is not None else None,
@@ -567,56 +379,6 @@ def _settled(argument: Any, values: dict[int, Value], flows: bool) -> Any:
     if isinstance(argument, _Struct):
         return _Struct(argument.cls, {name: _settled(value, values, flows) for name, value in argument.fields.items()})
     return argument
-
-
-# --- adjoints of library functions ------------------------------------------------------------------------------------
-
-
-def adjoint_of(name: str, refs: dict[str, Ref], call: dict[str, Any]) -> Callable[[], None] | None:
-    """The adjoint of a library call, as a function over the blocks' gradients; None where there is none."""
-    if name in ("fill_", "zero_"):
-        return lambda: _end(refs["self"])
-    if name == "copy":
-        return lambda: _copy_adjoint(refs, call)
-    if name == "array_scan":
-        return lambda: _scan_adjoint(refs, bool(call["inclusive"]))
-    return None
-
-
-def _end(ref: Ref) -> None:
-    """What an array held before it was filled has no part in what follows."""
-    ref.gradient_view().zero_()
-
-
-def _copy_adjoint(refs: dict[str, Ref], call: dict[str, Any]) -> None:
-    """The destination's gradient goes to the source, and ends there: the copy overwrote what the destination held."""
-    target = refs["dest"].gradient_view()
-    source = refs["src"].gradient_view() if "src" in refs and refs["src"].live else None
-    count = call["count"] or call["src"].size
-    whole = count == call["src"].size == call["dest"].size and call["src"].shape == call["dest"].shape
-    if not whole:  # then Warp copies a range of elements, of dense or 1-D arrays
-        target = _elements(target, refs["dest"])[call["dest_offset"] : call["dest_offset"] + count]
-        if source is not None:
-            source = _elements(source, refs["src"])[call["src_offset"] : call["src_offset"] + count]
-    passed = target.clone()
-    target.zero_()
-    if source is not None:
-        source.add_(passed)
-
-
-def _elements(view: torch.Tensor, ref: Ref) -> torch.Tensor:
-    return view if len(ref.shape) == 1 else view.view(-1, *view.shape[len(ref.shape) :])
-
-
-def _scan_adjoint(refs: dict[str, Ref], inclusive: bool) -> None:
-    """The adjoint of a running sum is the running sum from the other end."""
-    target, source = refs["out_array"].gradient_view(), refs["in_array"]
-    passed = _elements(target, refs["out_array"]).clone()
-    target.zero_()
-    if not source.live:
-        return
-    sums = passed.flip(0).cumsum(0).flip(0)
-    _elements(source.gradient_view(), source).add_(sums if inclusive else sums - passed)
 
 
 __all__ = ["Run"]

@@ -27,6 +27,7 @@ class Runner:
         self.function = plan.kernel.kernel.func
         self._types = dict(_warp.argument_types(plan.kernel.kernel))
         self._slots = [slot for slot in plan.slots if slot.role != "size"]
+        self._numbers = [s for s in plan.inputs if not s.is_array and s.role != "tensor_scalar"]
 
     def preload(self, device: torch.device) -> None:
         raise SignatureError(
@@ -47,7 +48,8 @@ class Runner:
         for index, (slot, value) in enumerate(zip(self._slots, values, strict=True)):
             if slot.is_array and value is not None:
                 working[index] = value.contiguous()
-                run.add(slot.label, working[index], given=slot.role == "input")
+                if slot.role == "input":
+                    run.add(slot.label, working[index], given=True)
         self._call(run, working)
         for slot, value, work in zip(self._slots, values, working, strict=True):
             if slot.is_array and work is not value and slot.role != "input":
@@ -131,9 +133,8 @@ class Runner:
 
     def check_numbers(self, values: dict[str, Any]) -> None:
         """Every number fits its type."""
-        for slot in self.plan.inputs:
-            if not slot.is_array and slot.role != "tensor_scalar":
-                checks.check_slot(self.op, slot, values[slot.name])
+        for slot in self._numbers:
+            checks.check_slot(self.op, slot, values[slot.name])
 
 
 def array_of(tensor: torch.Tensor, dtype: Any, ndim: int, device: Any) -> Any:

@@ -146,6 +146,7 @@ class Registration:
         implement("", public, "Autograd")
         implement("", public, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{self.name}.{self.key}", runtime.fake_public, lib=library)
+        library.impl(f"{self.basename}.{self.key}", runtime.vmap_kernel(), _torch.VMAP_KEY, with_keyset=True)
         for key in _torch.DISPATCH_KEYS_OF_AUTOCAST:
             implement("", runtime.autocast_kernel(self.public_op, key), key)
 

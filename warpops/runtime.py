@@ -287,6 +287,11 @@ class Runtime:
             if function is None:
                 raise RuntimeError(f"{self.name} is gone: its WarpOp was collected")
             self.refuse_tangents(arguments)
+            if _torch.functorch_level() is not None and _torch.is_wrapped(arguments):
+                raise GradientError(
+                    f"{self.name}: torch.func.grad, vjp and jacrev work on op(...) in eager code, not on op.overload and "
+                    f"not inside compiled code; take the gradient outside torch.compile, or with torch.autograd.grad"
+                )
             if torch.compiler.is_compiling():
                 self.pin()
                 return self.traced(arguments)
@@ -315,6 +320,27 @@ class Runtime:
                 return public(*positional, **rest)
 
         return kernel
+
+    def vmap_kernel(self) -> Callable[..., Any]:
+        """The public op under vmap, where it is called by itself (``op.overload``) or from compiled code."""
+
+        def rule(info: Any, in_dims: Any, *arguments: Any, **named: Any) -> Any:
+            values = self._all(arguments, named)
+            dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
+            return self.transforms().map_public(info, dims, values)
+
+        def kernel(keyset: Any, *arguments: Any, **named: Any) -> Any:
+            return _torch.call_vmap_rule(rule, self.public_op, arguments, named)
+
+        return kernel
+
+    def call_public(self, arguments: tuple[Any, ...]) -> Any:
+        """The public op with the values of the schema by position."""
+        last = {p.name for p in self.plan.parameters if p.keyword_only}
+        if self.plan.device_argument:
+            last.add("device")
+        named = {n: v for n, v in zip(self.front.arguments, arguments, strict=True) if n in last}
+        return self.public_op(*arguments[: len(arguments) - len(named)], **named)
 
     def pin(self) -> None:
         """A graph is being made with this op: keep its operators for as long as the process lives."""

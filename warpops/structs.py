@@ -49,9 +49,9 @@ class Missing:
 
 def missing(owner: str, part: str) -> str:
     """What is said of a field that isn't there."""
-    given = "a tensor" if owner == "Tensor" else owner
+    given = {"Tensor": "a tensor", "NoneType": "None"}.get(owner, owner)
     return (
-        f"expected a dict with the key '{part}', or an object with the attribute '{part}', and got {given} without; a "
+        f"expected a dict with the key '{part}', or an object with the attribute '{part}', got {given} without; a "
         f"struct is given as a dict, a dataclass, a named tuple or any object with its fields"
     )
 

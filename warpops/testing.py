@@ -17,14 +17,19 @@ class CheckError(AssertionError):
 def check(op: WarpOp, /, *args: Any, **kwargs: Any) -> None:
     """Check an op on one call: the kernel, what was declared of it, and how it fits into PyTorch.
 
-    What is checked: ``torch.library.opcheck``; the gradients of all inputs that can have one against finite differences,
-    at the accuracy of their dtype (with the line of the kernel that is suspected, where one is); compiled code against
-    eager code, with ``aot_eager`` and with Inductor; other sizes without recompiling; the same call and the same backward
-    again; cotangents that are expanded, and that others use; inputs that are not contiguous; elements that the kernel
-    doesn't write, or reads before it does; elements that several threads store to; inputs that change.
+    What is checked:
 
-    Small tensors are best: every input is perturbed hundreds of times, and values that are generic (random, none of them
-    0, no two the same) show most. A call takes some seconds, for compiling.
+    - ``torch.library.opcheck``;
+    - the gradients of all inputs that can have one against finite differences, at the accuracy of their dtype, with the
+      line of the kernel that is suspected, where one is;
+    - compiled code against eager code, with ``aot_eager`` and with Inductor, and other sizes without recompiling;
+    - the same call and the same backward again;
+    - cotangents that are expanded, or that others use, and inputs that are not contiguous;
+    - elements that the kernel doesn't write, or reads before it does, or that several threads store to;
+    - inputs that change.
+
+    Small tensors are best, since every input is perturbed hundreds of times. Generic values (random, none of them 0, no
+    two the same) show most. A call takes some seconds, for compiling.
 
     Args:
         op: the op.

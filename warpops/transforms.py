@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _torch
+from . import _torch, handles
 from .batched import batched_plan, batched_registration, element
 from .errors import ArgumentError, GradientError
 from .rewrite import UnbatchableError
@@ -76,14 +76,11 @@ class Transforms:
 
     def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         dims = _dims(in_dims, values)
-        given = dict(zip([s.name for s in self.plan.inputs], zip(values, dims, strict=False), strict=False))
-        names = {name for name, (_, dim) in given.items() if dim is not None}
-        names |= {s.name for s in self.plan.inputs if s.role == "inout" and given[s.name][0] is not None}
+        names = self._names(values, dims)
         batched = self.batched(values, dims, names)
         if batched is not None:
-            moved = [_lead(value, dim, info.batch_size) if name in names else value for name, (value, dim) in given.items()]
             try:
-                results = batched.forward_function.apply(*moved, *values[len(moved) :])
+                results = batched.forward_function.apply(*self._lead(values, dims, names, info.batch_size))
             except (ArgumentError, UnbatchableError):
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
@@ -93,28 +90,37 @@ class Transforms:
             return self._empty_forward(dims, values)
         return self._loop(self.forward_function.apply, info.batch_size, dims, values)
 
+    def map_public(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The vmap rule of the public op: of operators alone, so that it can be traced."""
+        if self.plan.mutated:
+            self.refuse_mutation()
+        if self.vmap_rule is not None:
+            return self.vmap_rule(info, tuple(in_dims), *values)
+        dims = _dims(in_dims, values)
+        names = self._names(values, dims)
+        batched = self.batched(values, dims, names)
+        if batched is None:
+            return self._loop(lambda *one: self.runtime.call_public(one), info.batch_size, dims, values)
+        results = batched.runtime.call_public(self._lead(values, dims, names, info.batch_size))
+        return results, (0,) * len(results) if isinstance(results, tuple) else 0
+
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
         dims = _dims(in_dims, values)
         needs = values[-1]
         wanted = {s.name for s, need in zip(self.plan.gradients, needs, strict=True) if need}
         count = len(self.front.arguments)
-        given = dict(zip([s.name for s in self.plan.inputs], zip(values, dims, strict=False), strict=False))
-        names = {
-            slot.name
-            for slot in self.plan.inputs
-            if given[slot.name][0] is not None
-            and (given[slot.name][1] is not None or slot.name in wanted or slot.role == "inout")
-        }
+        given = dict(zip(self.front.arguments, zip(values, dims, strict=True), strict=False))
+        names = self._names(values, dims) | {name for name in wanted if given[name][0] is not None}
         batched = self.batched(values, dims, names)
         if batched is not None:
-            moved = [_lead(value, dim, info.batch_size) if name in names else value for name, (value, dim) in given.items()]
+            moved = self._lead(values[:count], dims[:count], names, info.batch_size)
             rest = [
                 _lead(value, dim, info.batch_size)
                 for value, dim in zip(values[count:-1], dims[count:-1], strict=True)
             ]
             try:
-                grads = batched.backward_function.apply(*moved, *values[len(moved) : count], *rest, needs)
+                grads = batched.backward_function.apply(*moved, *rest, needs)
             except (ArgumentError, UnbatchableError):
                 pass
             else:
@@ -126,6 +132,17 @@ class Transforms:
             )
             return grads, tuple(None if g is None else 0 for g in grads)
         return self._loop(self.backward_function.apply, info.batch_size, dims, values)
+
+    def _names(self, values: tuple[Any, ...], dims: Sequence[Any]) -> set[str]:
+        """The arrays that get the batch axis: those that have it, and in-out ones, which return it."""
+        given = zip(self.plan.inputs, values, dims, strict=False)
+        return {slot.name for slot, v, d in given if d is not None or (slot.role == "inout" and v is not None)}
+
+    def _lead(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int) -> tuple[Any, ...]:
+        return tuple(
+            _lead(value, dim, size) if name in names else value
+            for name, value, dim in zip(self.front.arguments, values, dims, strict=True)
+        )
 
     def batched(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str]) -> Transforms | None:
         """The op of one launch for these batched arrays; None where a loop has to do."""
@@ -182,7 +199,15 @@ class Transforms:
             raise GradientError(f"{self.name}: vmap over a batch of size 0: the results' shapes depend on data") from error
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
         many = found if isinstance(found, tuple) else (found,)
-        made = tuple(torch.empty((0, *r.shape), dtype=r.dtype, device=device) for r in many)
+        named = dict(zip(self.front.arguments, values, strict=True))
+        sources = [named[s.name] for s in self.plan.gradients if named[s.name] is not None]
+        made = tuple(
+            # No element, so no value; but a graph behind it, as behind any result.
+            sum((0.0 * v.sum().to(r.dtype) for v in sources), torch.empty((0, *r.shape), dtype=r.dtype, device=device))
+            if slot.differentiable
+            else torch.empty((0, *r.shape), dtype=r.dtype, device=device)
+            for slot, r in zip(self.front.returned, many, strict=True)
+        )
         return (made, (0,) * len(made)) if isinstance(found, tuple) else (made[0], 0)
 
     def _own_rule(
@@ -260,6 +285,7 @@ def _make_forward(transforms: Transforms) -> Any:
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(*[inputs[i] for i in tensors], *[outputs[i] for i in kept])
             ctx.rest = [inputs[i] for i in rest]
+            ctx.alive = handles.alive(*(inputs[arguments.index(name)] for name in front.handles))
             ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
 
         @staticmethod
@@ -305,6 +331,7 @@ def _make_backward(transforms: Transforms) -> Any:
 
         @staticmethod
         def forward(*values: Any) -> Any:
+            assert runtime.backward_op is not None
             found = iter(runtime.backward_op(*values))
             # An optional array that isn't given has no gradient to be had.
             return tuple(

@@ -280,6 +280,8 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     custom = getattr(function, "custom_grad_func", None) is not None
     if custom or getattr(function, "adj_native_snippet", None) is not None:
         record.unsafe.update(ref.root for array in arrays for ref in array.refs)
+    if custom or getattr(function, "custom_replay_func", None) is not None:
+        record.revisited.update(ref.root for array in arrays for ref in array.refs)
     if native:
         return _native(record, frame, function, bound, arrays, node)
     for value in given:

@@ -84,6 +84,8 @@ class Record:
     escapes: dict[tuple[str, Site], None] = field(default_factory=dict)
     unsafe: set[str] = field(default_factory=set)
     """Arrays that a custom gradient may write to."""
+    revisited: set[str] = field(default_factory=set)
+    """Arrays that a custom gradient or replay may read in the backward pass."""
     opaque: dict[Site, None] = field(default_factory=dict)
     events: dict[Token, Site] = field(default_factory=dict)
     """Where the adjoint first needs the value behind a token."""

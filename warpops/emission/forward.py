@@ -43,6 +43,7 @@ class Forward(Pieces):
         """What every launch starts with: compare, bind, find the device."""
         self.describe_inputs()
         device = self.find_device()
+        self.check_handles(device)
         self.check_mutated()
         self.bind_sizes()
         fresh = [slot for slot in self.plan.slots if slot.role in ("output", "scratch")]

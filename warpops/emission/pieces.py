@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 
 from .. import checks
+from ..handles import check_device
 from ..launch import Launcher
 from ..packing import bfloat16_bits
 from ..plan import OpPlan, Slot
@@ -144,6 +146,13 @@ class Pieces:
                     return where  # the full check has the message
                 return where
         return torch.device(device) if device is not None else torch.get_default_device()
+
+    def check_handles(self, device: str) -> None:
+        """Compare the devices of Warp's objects with the tensors'."""
+        for slot in self.plan.inputs:
+            if slot.leaf.kind == "handle" and slot.role != "tensor_scalar":
+                check = self.provide("check_handle", partial(check_device, self.op))
+                self.text.add(f"{check}({slot.label!r}, {slot.name}, {device})")
 
     def check_mutated(self) -> None:
         if self.plan.mutated:

@@ -1,8 +1,8 @@
 """The slope of a noisy function along a line, with the uncertainty of that slope.
 
 A central difference needs one step that is neither too long (curvature) nor too short (rounding), and says nothing of
-its own error. Here the function is sampled at Chebyshev nodes over a short interval and fitted by a polynomial: what the
-fit leaves over, be it rounding, curvature or a kink, is the uncertainty.
+its own error. Here the function is sampled at Chebyshev nodes over a short interval and fitted by a polynomial: what
+the fit leaves over, be it rounding, curvature or a kink, is the uncertainty.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MATRIX = torch.tensor([[t**power for power in range(DEGREE + 1)] for t in NODES
 _INVERSE = torch.linalg.pinv(_MATRIX)
 _SPREAD = math.sqrt(float(torch.linalg.inv(_MATRIX.T @ _MATRIX)[1, 1]))
 
-SIGMAS = 10.0
-"""How many standard errors count as agreement: the residuals have eight degrees of freedom, and are no Gaussian."""
+SIGMAS = 18.0
+"""How many standard errors count as agreement. A kink anywhere on the line (``abs``, ``max``) takes up to 17."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from .repeats import difference
+from .. import _torch
+from .repeats import compare
 from .report import Finding, condensed
 from .resize import resized
 from .subject import Outcome, Subject, Values, op_arguments
@@ -43,15 +44,12 @@ class Compiled:
     """The op compiled in one graph, and how often that happened."""
 
     def __init__(self, subject: Subject, backend: str) -> None:
-        self.subject = subject
-        self.count = 0
-        inner = torch._dynamo.lookup_backend(backend)
+        self.function = _as_function(subject)
+        self.compiled = torch.compile(self.function, fullgraph=True, backend=backend)
 
-        def count(module: Any, examples: Any) -> Any:
-            self.count += 1
-            return inner(module, examples)
-
-        self.compiled = torch.compile(_as_function(subject), fullgraph=True, backend=count)
+    @property
+    def count(self) -> int:
+        return _torch.cached_graphs(self.function)
 
     def __call__(self, values: Values) -> Any:
         return self.compiled(*values.values())
@@ -82,8 +80,8 @@ def check_compiled(subject: Subject) -> list[Finding]:
         return [
             Finding(
                 "dynamic sizes",
-                f"{compiled.count} graphs for {len(sizes)} calls with other sizes, where one more than the first is enough: "
-                "a size is made a number while tracing, by int(...), .item(), a comparison or an f-string",
+                f"{compiled.count} graphs for {len(sizes)} calls with other sizes, where one more than the first is "
+                "enough: a size is made a number while tracing, by int(...), .item(), a comparison or an f-string",
                 tuple(_callables(subject)),
             )
         ]
@@ -119,13 +117,7 @@ def _compare(subject: Subject, compiled: Compiled, values: Values, check: str) -
 
 
 def _differences(eager: Outcome, traced: Outcome, check: str) -> list[Finding]:
-    findings = []
-    for what, mine, theirs in (("", eager.results, traced.results), ("gradient of ", eager.gradients, traced.gradients)):
-        for label, tensor in mine.items():
-            told = difference(tensor, theirs.get(label))
-            if told is not None:
-                findings.append(Finding(check, f"compiled code gives another {what}'{label}' than eager code: {told}"))
-    return findings
+    return compare(eager, traced, check, "compiled code gives another {what} than eager code")
 
 
 def _callables(subject: Subject) -> list[str]:

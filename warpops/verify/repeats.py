@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .report import Finding
+from .report import Finding, condensed
 from .subject import Outcome, Subject, Values, same_bits
 
 RUNS = 3
@@ -36,16 +36,11 @@ def check_inputs_kept(subject: Subject) -> list[Finding]:
     given = subject.copies(grad=subject.differentiable)
     before = {name: v.detach().clone() for name, v in given.items() if isinstance(v, torch.Tensor)}
     subject.run(subject.cotangents(subject.forward()), given)
-    findings = []
-    for slot in subject.plan.inputs:
-        if slot.name in before and slot.role != "mutated" and not same_bits(before[slot.name], given[slot.name]):
-            findings.append(
-                Finding(
-                    f"input '{slot.label}'",
-                    f"a call and its backward change '{slot.label}', which is not in mutates",
-                )
-            )
-    return findings
+    return [
+        Finding(f"input '{slot.label}'", f"a call and its backward change '{slot.label}', which is not in mutates")
+        for slot in subject.plan.inputs
+        if slot.name in before and slot.role != "mutated" and not same_bits(before[slot.name], given[slot.name])
+    ]
 
 
 def check_cotangents(subject: Subject) -> list[Finding]:
@@ -67,12 +62,16 @@ def check_cotangents(subject: Subject) -> list[Finding]:
         for label in dense
         if not same_bits(dense[label], kept[label])
     ]
-    findings += compare(
-        outcome,
-        subject.run(expanded),
-        "expanded cotangent",
-        "a cotangent of stride 0, such as .sum().backward() gives, leads to another {what}",
-    )
+    try:
+        findings += compare(
+            outcome,
+            subject.run(expanded),
+            "expanded cotangent",
+            "a cotangent of stride 0, such as .sum().backward() gives, leads to another {what}",
+        )
+    except RuntimeError as error:
+        text = f"backward fails for a cotangent of stride 0:\n{condensed(error)}"
+        findings.append(Finding("expanded cotangent", text))
     grads = [(label, g) for label, g in outcome.gradients.items() if g is not None and g.numel()]
     for k, (label, gradient) in enumerate(grads):
         for other, second in grads[:k]:
@@ -90,7 +89,7 @@ def check_strides(subject: Subject) -> list[Finding]:
     first = subject.run(cotangents, subject.copies(dense, grad=subject.differentiable))
     spread: Values = {}
     for name, value in dense.items():
-        if isinstance(value, torch.Tensor) and value.ndim and value.numel():
+        if isinstance(value, torch.Tensor) and value.ndim:
             wide = value.new_zeros((*value.shape[:-1], 2 * value.shape[-1]))
             wide = wide.transpose(0, -1).contiguous().transpose(0, -1)
             view = wide[..., ::2]
@@ -98,13 +97,12 @@ def check_strides(subject: Subject) -> list[Finding]:
             wanted = subject.differentiable and name in [slot.name for slot in subject.inputs]
             value = view.detach().requires_grad_(wanted)
         spread[name] = value
-    return compare(
-        first,
-        subject.run(cotangents, spread),
-        "strides",
-        "inputs that are not contiguous give another {what}",
-        "\nNative code, or a backward, takes its arrays for contiguous",
-    )
+    advice = "\nNative code, or a backward, takes its arrays for contiguous"
+    try:
+        second = subject.run(cotangents, spread)
+    except RuntimeError as error:
+        return [Finding("strides", f"inputs that are not contiguous fail:\n{condensed(error)}{advice}")]
+    return compare(first, second, "strides", "inputs that are not contiguous give another {what}", advice)
 
 
 def compare(first: Outcome, second: Outcome, check: str, text: str, advice: str = "") -> list[Finding]:

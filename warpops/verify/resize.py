@@ -1,7 +1,7 @@
 """The same call with larger tensors, sized consistently: what the plan binds by one name grows together.
 
-Everything only grows, by whole factors, and new rows repeat the last one: indices stay in range, offsets stay sorted, and
-what has n + 1 or 2 * n elements has at least as many as are needed.
+Everything only grows, by whole factors, and new rows repeat the last one: indices stay in range, offsets stay sorted,
+and what has n + 1 or 2 * n elements has at least as many as are needed.
 """
 
 from __future__ import annotations

@@ -5,16 +5,25 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..plan import OpPlan
 from .report import place, suspicion
+
+if TYPE_CHECKING:
+    from ..op import WarpOp
 
 OWN_ADJOINT = "the kernel's own adjoint"
 
 
-def suspects_of(plan: OpPlan, label: str) -> tuple[str, ...]:
+def suspects_of(op: WarpOp, label: str) -> tuple[str, ...]:
     """Where to look when the gradient of one input is wrong: hazards first, then gradients that the user wrote."""
+    plan = op._plan
+    if plan.gradient == "custom":
+        function = getattr(op._backward, "function", None)
+        if function is None:
+            kernel = op._backward.op._plan.kernel
+            return (f"{os.path.basename(kernel.file)}:{kernel.line}: `def {kernel.name}` (the option backward)",)
+        return (f"{_line_of(function)} (the registered backward)",)
     if plan.gradient_why != OWN_ADJOINT:
         return (plan.gradient_why,)
     hazards = [h for h in plan.hazards if not h.arrays or label in h.arrays] or list(plan.hazards)
@@ -40,14 +49,15 @@ def _custom_gradients(function: Any, seen: set[int]) -> Iterator[str]:
                 called = cells[name].cell_contents
             except ValueError:
                 continue
-        if isinstance(called, types.ModuleType) or getattr(called, "native_func", None) is None:
+        if isinstance(called, types.ModuleType) or called is None or not hasattr(called, "custom_grad_func"):
             continue
-        gradient = getattr(called, "custom_grad_func", None)
+        gradient: Any = getattr(called, "custom_grad_func", None)
+        inner = getattr(called, "func", None)
         if gradient is not None:
             yield f"{_line_of(gradient.func)} (the gradient given for '{name}' by wp.func_grad)"
         elif getattr(called, "adj_native_snippet", None) is not None:
-            yield f"{_line_of(called.func)} (the adj_snippet of '{name}')"
-        yield from _custom_gradients(getattr(called, "func", None), seen)
+            yield f"{_line_of(inner)} (the adj_snippet of '{name}')"
+        yield from _custom_gradients(inner, seen)
 
 
 def _line_of(function: Any) -> str:

@@ -1,0 +1,83 @@
+"""Nothing is kept: no tensors, no Warp arrays, no memory, with the garbage collector switched off."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import kernels
+import pytest
+import torch
+import warp as wp
+from support import leaf
+
+STEPS = 60
+
+
+def live():
+    return sum(issubclass(type(thing), (torch.Tensor, wp.array)) for thing in gc.get_objects())
+
+
+def loop(function, steps, back):
+    w = torch.ones(3, requires_grad=True)
+    k = torch.ones(16)
+    for _ in range(steps):
+        energy, force = function(w, k)
+        if back:
+            (energy.sum() + force.sum()).backward()
+            w.grad = None
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["with backward", "dropped graphs"])
+def test_the_number_of_tensors_does_not_grow(mode, back):
+    function = mode(lambda w, k: kernels.spring_op(torch.ones(16, 3) * w, k))
+    loop(function, 10, back)
+    gc.collect()
+    gc.disable()
+    try:
+        before = live()
+        loop(function, STEPS, back)
+        after = live()
+    finally:
+        gc.enable()
+    assert after - before <= 4
+
+
+def test_inputs_and_outputs_are_freed_at_once():
+    gc.collect()
+    gc.disable()
+    try:
+        x = leaf(torch.randn(4))
+        y = kernels.multiply_op(x, x.detach().clone())
+        gone = [weakref.ref(x), weakref.ref(y)]
+        y.sum().backward()
+        del x, y
+        assert [ref() for ref in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_failed_call_keeps_nothing():
+    gc.collect()
+    gc.disable()
+    try:
+        x = torch.randn(4)
+        gone = weakref.ref(x)
+        try:
+            kernels.product_op(x, torch.randn(5))
+        except ValueError:
+            pass
+        del x
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_only_what_the_adjoint_reads_is_saved():
+    """An output that is neither read back nor needed for the adjoint must not be kept for backward."""
+    x = leaf(torch.randn(4))
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
+        y = kernels.square_op(x)
+    assert saved == [x.data_ptr()]
+    assert y.data_ptr() not in saved

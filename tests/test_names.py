@@ -1,0 +1,169 @@
+"""What ops are called, who holds them, and what happens when a name is given twice."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import kernels
+import pytest
+import torch
+import warp as wp
+from support import close, compiled, run_script
+
+import warpops
+from warpops import warp_op
+
+
+@wp.kernel
+def named(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 2.0 * x[i]
+
+
+@wp.kernel
+def other(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 3.0 * x[i]
+
+
+def make(kernel=named, **options):
+    return warp_op(kernel, "x[n] -> y[n]", dim="n", **options)
+
+
+X = torch.tensor([1.0, 2.0])
+
+
+def test_a_default_name_is_numbered_and_free_again():
+    first = make()
+    second = make()
+    third = make()
+    assert [op.name for op in (first, second, third)] == [
+        "test_names::named", "test_names::named_1", "test_names::named_2",
+    ]  # fmt: skip
+    del second
+    gc.collect()
+    assert make().name == "test_names::named_1"
+    close(first(X), 2 * X)
+    close(third(X), 2 * X)
+
+
+def test_the_namespace_of_the_main_module(tmp_path):
+    script = """
+import warp as wp
+from warpops import warp_op
+
+@wp.kernel
+def double(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 2.0 * x[i]
+
+print(warp_op(double, "x[n] -> y[n]", dim="n").name)
+"""
+    assert run_script(script, tmp_path / "script.py").strip().splitlines()[-1] == "warpops::double"
+
+
+def test_an_explicit_name():
+    op = make(name="mine::doubled")
+    assert op.name == "mine::doubled"
+    close(torch.ops.mine.doubled(X), 2 * X)
+    close(compiled(torch.ops.mine.doubled)(X), 2 * X)
+
+
+def test_an_explicit_name_given_again_replaces():
+    """A notebook cell that is run twice, with an edit in between."""
+    first = make(name="mine::edited")
+    close(torch.ops.mine.edited(X), 2 * X)
+    second = make(other, name="mine::edited")
+    close(torch.ops.mine.edited(X), 3 * X)
+    close(second(X), 3 * X)
+    close(first(X), 2 * X)
+    assert [op for op in warpops.list_ops() if op.name == "mine::edited"] == [second]
+    del first
+    gc.collect()
+    close(torch.ops.mine.edited(X), 3 * X)
+    x = X.clone().requires_grad_()
+    torch.ops.mine.edited(x).sum().backward()
+    close(x.grad, torch.full((2,), 3.0))
+
+
+def test_a_replacement_with_another_schema():
+    make(name="mine::reshaped")
+    op = warp_op(kernels.product, "x[n], w[n] -> y[n]", dim="n", name="mine::reshaped")
+    close(torch.ops.mine.reshaped(X, X), X * X * X)
+    assert op.schema.count("Tensor") == 3
+
+
+def test_a_replaced_op_in_compiled_code_is_the_new_one():
+    op = make(name="mine::recompiled")
+    function = compiled(lambda x: op(x) + 1.0)
+    close(function(X), 2 * X + 1)
+    op = make(other, name="mine::recompiled")
+    close(function(X), 3 * X + 1)
+
+
+def test_list_ops_holds_nothing():
+    before = len(warpops.list_ops())
+    op = make()
+    assert op in warpops.list_ops()
+    assert len(warpops.list_ops()) == before + 1
+    assert kernels.square_op in warpops.list_ops()
+    del op
+    gc.collect()
+    assert len(warpops.list_ops()) == before
+
+
+def test_an_op_that_is_dropped_is_collected():
+    op = make()
+    op(X)
+    gone = weakref.ref(op)
+    del op
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_pending_graph_outlives_its_op():
+    x = X.clone().requires_grad_()
+    op = make()
+    y = op(x)
+    del op
+    gc.collect()
+    y.sum().backward()
+    close(x.grad, torch.full((2,), 2.0))
+
+
+def test_compiled_code_outlives_its_op():
+    op = make()
+    function = compiled(lambda x, f=op: f(x) + 1.0)
+    overload = op.overload
+    graph = compiled(lambda x: overload(x) * 2.0)
+    close(graph(X), 4 * X)
+    close(function(X), 2 * X + 1)
+    del op
+    gc.collect()
+    close(graph(X), 4 * X)
+    close(function(X), 2 * X + 1)
+
+
+def test_many_ops_come_and_go():
+    """Collected in the middle of other registrations, by the garbage collector or by hand."""
+    threshold = gc.get_threshold()
+    gc.set_threshold(50, 2, 2)
+    try:
+        for index in range(40):
+            op = warp_op(kernels.square, f"x[n] -> y[n + {index % 7}]", dim="n")
+            if index % 10 == 0:
+                assert op(X).shape == (2 + index % 7,)
+    finally:
+        gc.set_threshold(*threshold)
+
+
+@pytest.mark.parametrize("name", ["plain", "a::b::c", "::x", "x::", "a-b::c", "a::1", "", 3])
+def test_a_name_that_is_none(name):
+    with pytest.raises(warpops.SignatureError, match="name"):
+        make(name=name)
+
+
+def test_two_modules_of_one_package_share_a_namespace():
+    assert kernels.square_op.name == "kernels::square"
+    assert str(kernels.square_op.overload).startswith("kernels.square")

@@ -1,0 +1,206 @@
+"""Ops on many threads, in forked and spawned workers, and in a DataLoader."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import queue as queues
+import socket
+import threading
+
+import kernels
+import pytest
+import torch
+import torch.distributed
+import torch.multiprocessing
+import warp as wp
+from support import close, leaf, run_script
+
+from warpops import warp_op
+
+WAIT = 120
+
+
+@wp.kernel
+def fresh(x: wp.array[float], s: float, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i] * s
+
+
+fresh_op = warp_op(fresh, "x[n] -> y[n]", dim="n")
+
+
+def use(seed):
+    """Values and gradients of an op, of sizes and numbers that differ by thread."""
+    generator = torch.Generator().manual_seed(seed)
+    for turn in range(40):
+        n = 1 + (seed * 7 + turn) % 23
+        x = torch.randn(n, generator=generator).requires_grad_()
+        y = fresh_op(x, float(seed + 1))
+        close(y.detach(), x.detach() ** 2 * (seed + 1))
+        (grad,) = torch.autograd.grad(y.sum(), x)
+        close(grad, 2 * x.detach() * (seed + 1))
+    return True
+
+
+def test_eight_threads_from_the_first_call_on():
+    start = threading.Barrier(8)
+
+    def run(seed):
+        start.wait()
+        return use(seed)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(run, range(8)))
+
+
+def test_one_graph_forward_on_one_thread_and_backward_on_another():
+    x = leaf(torch.randn(5))
+    y = kernels.square_op(x)
+    thread = threading.Thread(target=lambda: y.sum().backward())
+    thread.start()
+    thread.join()
+    close(x.grad, 2 * x.detach())
+
+
+def test_eight_threads_decorate():
+    def decorate(_):
+        op = warp_op(kernels.square, "x[n] -> y[n]", dim="n")
+        return op, op.name
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(decorate, range(16)))
+    assert len({name for _, name in made}) == 16
+    for op, _ in made:
+        close(op(torch.tensor([3.0])), torch.tensor([9.0]))
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def child(rank, queue):
+    torch.set_num_threads(1)
+    x = torch.full((3,), float(rank + 2)).requires_grad_()
+    kernels.square_op(x).sum().backward()
+    queue.put((rank, x.grad.tolist()))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_child_processes(method):
+    kernels.square_op(torch.ones(3))
+    context = torch.multiprocessing.get_context(method)
+    queue = context.Queue()
+    children = [context.Process(target=child, args=(rank, queue)) for rank in range(2)]
+    for process in children:
+        process.start()
+    try:
+        results = dict(queue.get(timeout=WAIT) for _ in children)
+    except queues.Empty:
+        pytest.fail(f"no answer; exit codes {[p.exitcode for p in children]}")
+    for process in children:
+        process.join(WAIT)
+    assert [p.exitcode for p in children] == [0, 0]
+    assert results == {0: [4.0] * 3, 1: [6.0] * 3}
+
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return kernels.square_op(torch.full((2,), float(index)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_a_data_loader(workers):
+    kernels.square_op(torch.ones(2))
+    loader = torch.utils.data.DataLoader(Squares(), batch_size=2, num_workers=workers, timeout=WAIT if workers else 0)
+    got = torch.cat(list(loader))
+    close(got, torch.tensor([[0.0, 0.0], [1.0, 1.0], [4.0, 4.0], [9.0, 9.0]]))
+
+
+# --- data-parallel training -------------------------------------------------------------------------------------------
+
+
+class Bumps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.linspace(-1, 1, 4))
+        self.unused = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        return kernels.gauss_op(x, self.w)
+
+
+def batch(rank):
+    return torch.linspace(-1, 1, 8) + 0.3 * rank
+
+
+def trainer(rank, port, queue):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    net = torch.nn.parallel.DistributedDataParallel(Bumps(), find_unused_parameters=True, gradient_as_bucket_view=True)
+    grads = []
+    for _ in range(2):
+        net.zero_grad()
+        net(batch(rank)).square().sum().backward()
+        grads.append(net.module.w.grad.tolist())
+        with torch.no_grad():
+            net.module.w -= 0.1 * net.module.w.grad
+    queue.put((rank, grads, net.module.w.detach().tolist()))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_distributed_data_parallel():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    children = [context.Process(target=trainer, args=(rank, port, queue)) for rank in range(2)]
+    for process in children:
+        process.start()
+    results = sorted(queue.get(timeout=WAIT) for _ in children)
+    for process in children:
+        process.join(WAIT)
+    assert [p.exitcode for p in children] == [0, 0]
+    w = torch.linspace(-1, 1, 4)
+    for turn in range(2):
+        local = []
+        for rank in range(2):
+            own = leaf(w)
+            kernels.gauss_(batch(rank), own).square().sum().backward()
+            local.append(own.grad)
+        mean = (local[0] + local[1]) / 2
+        for rank in range(2):
+            close(torch.tensor(results[rank][1][turn]), mean)
+        w = w - 0.1 * mean
+    assert results[0][2] == results[1][2]
+    close(torch.tensor(results[0][2]), w)
+
+
+def test_a_fork_before_anything_was_launched(tmp_path):
+    script = """
+import os, torch, warp as wp
+from warpops import warp_op
+
+wp.config.log_level = wp.LOG_ERROR
+
+@warp_op("x[n] -> y[n]", dim="n")
+@wp.kernel
+def twice(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 2.0 * x[i]
+
+pid = os.fork()
+print(twice(torch.ones(2)).tolist(), flush=True)
+if pid == 0:
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+print("status", status)
+"""
+    lines = run_script(script, tmp_path / "script.py").strip().splitlines()
+    assert sorted(lines) == ["[2.0, 2.0]", "[2.0, 2.0]", "status 0"]
