@@ -2,10 +2,10 @@
 
     python examples/programs.py
 
-The first program advances the linear advection equation by MacCormack's predictor and corrector, any number of steps in
-one call. Its initial state is recovered from the last one by gradients through the solver. The second finds all pairs of
-particles closer than a radius, within a given capacity, and sums a pair energy over them; its gradient moves the
-particles apart. Both are compared with the same in plain PyTorch.
+The first program advances the linear advection equation by MacCormack's predictor and corrector, any number of steps
+in one call. Its initial state is recovered from the last one by gradients through the solver. The second finds all
+pairs of particles closer than a radius, within a given capacity, and sums a pair energy over them; its gradient moves
+the particles apart. Both are compared with the same in plain PyTorch.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def advect_torch(u: torch.Tensor, courant: float = 0.5, steps: int = 1) -> torch
 @wp.kernel
 def count_pairs(x: wp.array[wp.vec3], radius: float, count: wp.array[int]):
     i = wp.tid()
-    found = int(0)
+    found = int(0)  # noqa: RUF046, UP018 - a variable of a run-time loop
     for j in range(i + 1, x.shape[0]):
         if wp.length_sq(x[i] - x[j]) < radius * radius:
             found += 1
@@ -83,7 +83,7 @@ def fill_pairs(
     x: wp.array[wp.vec3], radius: float, ends: wp.array[int], left: wp.array[int], right: wp.array[int]
 ):
     i = wp.tid()
-    slot = int(0)
+    slot = int(0)  # noqa: RUF046, UP018 - a variable of a run-time loop
     if i > 0:
         slot = ends[i - 1]
     for j in range(i + 1, x.shape[0]):
@@ -122,8 +122,8 @@ def repulsion(
     """Pairs closer than ``radius`` and their energies.
 
     ``x`` is ``(n, 3)``; ``energy`` ``(n,)`` holds the sum over each particle's pairs with later ones; ``left`` and
-    ``right`` ``(capacity,)`` the pairs; ``ends`` ``(n,)`` the running number of pairs. Where ``ends[-1]`` is greater than
-    ``capacity``, the rest were left out.
+    ``right`` ``(capacity,)`` the pairs; ``ends`` ``(n,)`` the running number of pairs. Where ``ends[-1]`` is greater
+    than ``capacity``, the rest were left out.
     """
     wp.launch(count_pairs, dim=x.shape, inputs=[x, radius], outputs=[count])
     wp.utils.array_scan(count, ends, inclusive=True)
@@ -151,7 +151,9 @@ def seconds(run: Callable[[], object], repeats: int = 5) -> float:
     return best
 
 
-def compare(name: str, mine: Callable[[], torch.Tensor], theirs: Callable[[], torch.Tensor], source: torch.Tensor) -> bool:
+def compare(
+    name: str, mine: Callable[[], torch.Tensor], theirs: Callable[[], torch.Tensor], source: torch.Tensor
+) -> bool:
     """Values, gradients and times of both; whether they agree."""
 
     def with_gradient(run: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -161,8 +163,8 @@ def compare(name: str, mine: Callable[[], torch.Tensor], theirs: Callable[[], to
     gradient = (with_gradient(mine) - with_gradient(theirs)).abs().max().item()
     times = [seconds(lambda run=run: with_gradient(run)) * 1e3 for run in (mine, theirs)]  # type: ignore[misc]
     print(
-        f"{name}: values differ by {value:.1e}, gradients by {gradient:.1e}; forward and backward take {times[0]:.1f} ms, "
-        f"in PyTorch {times[1]:.1f} ms"
+        f"{name}: values differ by {value:.1e}, gradients by {gradient:.1e}; forward and backward take "
+        f"{times[0]:.1f} ms, in PyTorch {times[1]:.1f} ms"
     )
     return value < 1e-3 and gradient < 1e-2
 

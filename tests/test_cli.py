@@ -97,7 +97,7 @@ def test_list(capsys):
         "    Products of rows.",
         "    cli_ops::product_of_rows, the kernel product_of_rows",
         "Layer.twice(x: Tensor) -> Tensor",
-        "    cli_ops::twice, the kernel twice",
+        "    cli_ops::twice, the kernel Layer.twice",
     ]
 
 
@@ -192,7 +192,7 @@ def test_every_conclusion_has_its_reason():
         "wind.speed: input [n], wp.array[wp.vec3f] (declared on the left)",
         "mass: input",
         "may be None",
-        "dt: 0-d tensor, wp.float32 (declared in tensor_scalars)",
+        "dt: 0-d tensor, float32 (declared in tensor_scalars)",
         "hits: output [1], wp.array[wp.int32] (declared on the right)",
         "updated by atomic_add in line",
         "n (declared)",

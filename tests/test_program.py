@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, graph_count, inductor, leaf
 
 import warpops
+from support import check_against, close, graph_count, inductor, leaf
 from warpops import ArgumentError, GradientError, SignatureError, WarpOp, warp_program
 from warpops import _warp_calls as calls
 
@@ -143,7 +143,9 @@ def ping_pong(x: wp.array[float], y: wp.array[float], tmp: wp.array[float], step
 
 
 @warp_program("x[n] -> y[n]", scratch="tmp[n], other[n]")
-def ping_pong64(x: wp.array[wp.float64], y: wp.array[wp.float64], tmp: wp.array[wp.float64], other: wp.array[wp.float64]):
+def ping_pong64(
+    x: wp.array[wp.float64], y: wp.array[wp.float64], tmp: wp.array[wp.float64], other: wp.array[wp.float64]
+):
     source = x
     for _ in range(3):
         wp.launch(blur64, dim=x.shape, inputs=[source], outputs=[tmp])
@@ -313,7 +315,9 @@ def test_struct_arguments(mode, x):
         wp.launch(combine, dim=y.shape, inputs=[again], outputs=[y])
 
     check_against(
-        mode(lambda a, b: through_struct({"a": a, "b": b, "s": 0.5})), lambda a, b: a * b * 0.5 * b * 2.0, [x, torch.rand(6)]
+        mode(lambda a, b: through_struct({"a": a, "b": b, "s": 0.5})),
+        lambda a, b: a * b * 0.5 * b * 2.0,
+        [x, torch.rand(6)],
     )
 
 
@@ -328,8 +332,8 @@ def test_generic_programs():
 
 
 def test_options(mode, x):
-    @warp_program("x[n], w[n] -> y[n + extra]", sizes="extra", optional="w", nondiff="w", init=1.5, name="prog_test::options")
-    def padded(x: wp.array[float], w: wp.array[float] = None, y: wp.array[float] = None):  # noqa: RUF013
+    @warp_program("x[n], w[n] -> y[n + extra]", sizes="extra", optional="w", nondiff="w", init=1.5)
+    def padded(x: wp.array[float], w: wp.array[float] = None, y: wp.array[float] = None):
         if w is None:
             wp.launch(scale, dim=x.shape, inputs=[x, 2.0], outputs=[y])
         else:
@@ -642,7 +646,7 @@ def test_only_what_is_needed_runs(x):
         return launch(kernel, *args, **options)
 
     w = leaf(torch.rand(6))
-    y, z = two(x, w)
+    _, z = two(x, w)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wp, "launch", count)
         torch.autograd.grad(z.sum(), w)
@@ -685,7 +689,7 @@ def test_threads(x):
                 mine = leaf(source)
                 ping_pong(mine, 5).sum().backward()
                 close(mine.grad, want.grad)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             failures.append(error)
 
     def plain():
@@ -699,7 +703,7 @@ def test_threads(x):
                 assert len(tape.launches) == 1
                 tape.backward(grads={b: wp.ones(2, dtype=float)})
                 assert a.grad.numpy().tolist() == [3.0, 3.0]
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             failures.append(error)
 
     blur_twice(x)
@@ -765,7 +769,7 @@ def test_written_inputs_are_refused(x):
         wp.launch(square_in_place, dim=x.shape, inputs=[x])
 
     before = x.clone()
-    with pytest.raises(SignatureError, match=r"'x' is an input, and the program writes it at .*test_program.py:\d+: `y\[i\] ="):
+    with pytest.raises(SignatureError, match=r"'x' is an input, .* writes it at .*test_program.py:\d+: `y\[i\] ="):
         writes_x(x, False)
     with pytest.raises(SignatureError, match=r"'x' is an input, and the program writes it, in wp\.copy"):
         writes_x(x, True)
@@ -833,7 +837,7 @@ def test_wrong_declarations():
     def starred(x: wp.array[float], *y):
         pass
 
-    with pytest.raises(SignatureError, match=r"the shape of output 'y' can't be read from the program.*give it in brackets"):
+    with pytest.raises(SignatureError, match=r"'y' can't be read from the program.*give it in brackets"):
         warp_program("x[n] -> y")(program)
     with pytest.raises(SignatureError, match="'z', which is no argument of the program"):
         warp_program("x[n] -> z[n]")(program)

@@ -1,8 +1,9 @@
 """Warp's launching side, for as long as a program runs: its calls of Warp come to a watcher of its thread.
 
-Warp's tape is one for the whole process, is told of a launch after the fact, and hears nothing of fills, scans and sorts.
-A program's gradient needs all of them, and before they happen. So the functions listed here are wrapped while any
-program runs, and put back after. A wrapper asks for its own thread's watcher; without one it is the function itself.
+Warp's tape is one for the whole process, is told of a launch after the fact, and hears nothing of fills, scans and
+sorts. A program's gradient needs all of them, and before they happen. So the functions listed here are wrapped while
+any program runs, and put back after. A wrapper asks for its own thread's watcher; without one it is the function
+itself.
 
 ``tests/test_program.py`` fails first when a new Warp changes any of it.
 """

@@ -108,7 +108,8 @@ def _list(target: tuple[str, str]) -> str:
         lines.append(f"{name}{op.__signature__}".replace("torch.Tensor", "Tensor").replace("typing.", ""))
         doc = (op.__doc__ or "").strip().splitlines()
         lines += [f"    {doc[0]}"] if doc else []
-        lines.append(f"    {op.name}, the kernel {op.kernel.key}" if hasattr(op.kernel, "key") else f"    {op.name}")
+        kernel = op._plan.kernel
+        lines.append(f"    {op.name}, the {'program' if kernel.program else 'kernel'} {kernel.qualname}")
     return "\n".join(lines) + "\n"
 
 

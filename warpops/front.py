@@ -282,6 +282,9 @@ class FrontEmitter:
             text.add(f"    return {self.use('refuse_traced')}({index}, {slot.name})")
             if slot.leaf.kind == "vector":
                 text.add(f"{slot.name} = {self.use('traced_vector')}({slot.name})")
+            elif slot.leaf.kind == "handle":
+                text.add(f"if {slot.name} > {2**63 - 1}:  # a schema's int is signed")
+                text.add(f"    {slot.name} = {slot.name} - {2**64}")
         for slot in plan.inputs:
             scalar = slot.leaf.scalar
             if slot.leaf.kind == "number" and slot.role == "number" and scalar is None:

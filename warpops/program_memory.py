@@ -133,7 +133,7 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Ref:
-    """An array argument of one recorded call: where it lies, how it is laid out, and the value that the adjoint needs."""
+    """An array argument of one recorded call: where it lies, its layout, and the value that the adjoint needs."""
 
     label: str
     dtype: Any
@@ -158,21 +158,21 @@ class Ref:
         if self.block is None:
             return wp.array(ptr=None, dtype=self.dtype, shape=self.shape, device=device)
         pointer = self.value.address(self.pointer) if self.value is not None else self.pointer
+        own = self.block.memory[self.low - self.block.low : self.high - self.block.low]
         if self.use.private and self.use.writes:
             kept = self.value.copy if self.value is not None else None
-            source = kept if kept is not None else self.block.memory[self.low - self.block.low : self.high - self.block.low]
-            copy = source.clone()
+            copy = own.clone() if kept is None else kept.clone()
             private.append(copy)
             pointer = copy.data_ptr() + self.pointer - self.low
-        own = dict(dtype=self.dtype, shape=self.shape, strides=self.strides, device=device)
-        adjoint = None
+        layout = {"dtype": self.dtype, "shape": self.shape, "strides": self.strides, "device": device}
+        adjoint: Any = None
         if self.live:
-            adjoint = wp.array(ptr=self.block.gradient_memory().data_ptr() + self.pointer - self.block.low, **own)
+            adjoint = wp.array(ptr=self.block.gradient_memory().data_ptr() + self.pointer - self.block.low, **layout)
         elif self.differentiable and not self.use.null_adjoint_safe:
-            buffer = torch.zeros_like(self.block.memory[self.low - self.block.low : self.high - self.block.low])
+            buffer = torch.zeros_like(own)
             private.append(buffer)
-            adjoint = wp.array(ptr=buffer.data_ptr() + self.pointer - self.low, **own)
-        return wp.array(ptr=pointer, grad=adjoint, **own)
+            adjoint = wp.array(ptr=buffer.data_ptr() + self.pointer - self.low, **layout)
+        return wp.array(ptr=pointer, grad=adjoint, **layout)
 
     def gradient_view(self) -> torch.Tensor:
         """The array's gradient as a tensor of its scalars, component axes last."""

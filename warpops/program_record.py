@@ -103,7 +103,7 @@ class Run:
         low, high = byte_range(root)
         if not low <= pointer < high:
             low, high = byte_range(array)
-        whole = wp.array(ptr=low, dtype=wp.uint8, shape=(high - low,), device=array.device)
+        whole: Any = wp.array(ptr=low, dtype=wp.uint8, shape=(high - low,), device=array.device)
         block = Block(low, high, "an array of the program's own", wp.to_torch(whole), root)
         self.blocks.append(block)
         return block
@@ -123,8 +123,8 @@ class Run:
     def refuse_write(self, block: Block, use: Use) -> NoReturn:
         where = f" at {use.site}: `{use.site.code}`" if hasattr(use.site, "code") else f", in {use.site}"
         raise SignatureError(
-            f"{self.op}: '{block.name}' is an input, and the program writes it{where}. Name it on the right (fresh output), "
-            f"on both sides (in-out), in mutates (changed in place), or work on scratch"
+            f"{self.op}: '{block.name}' is an input, and the program writes it{where}. Name it on the right (fresh "
+            f"output), on both sides (in-out), in mutates (changed in place), or work on scratch"
         )
 
     # --- what Warp's functions come to --------------------------------------------------------------------------------
@@ -142,8 +142,9 @@ class Run:
             block = self.block_of(array)
             if block is not None and block.active:
                 raise GradientError(
-                    f"{self.op}: the program reads '{block.name}' as numbers with {name}, through which no gradient can "
-                    f"flow; keep it in arrays, call under torch.no_grad(), or name the inputs that it depends on in nondiff"
+                    f"{self.op}: the program reads '{block.name}' as numbers with {name}, through which no gradient "
+                    f"can flow; keep it in arrays, call under torch.no_grad(), or name the inputs that it depends on in "
+                    f"nondiff"
                 )
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
@@ -164,7 +165,9 @@ class Run:
             return original(**call)
         if call["adjoint"]:
             if self.recording:
-                raise GradientError(f"{self.op}: the program launches the adjoint of {kernel.key}, which has no adjoint itself")
+                raise GradientError(
+                    f"{self.op}: the program launches the adjoint of {kernel.key}, which has no adjoint itself"
+                )
             return original(**call)
         effects, uses = uses_of(kernel)
         if not self.recording:
@@ -208,13 +211,18 @@ class Run:
             )
         if value is not None and _warp.is_array(warp_type) and is_other_array(value):
             raise GradientError(
-                f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which the op "
-                f"can't follow gradients; pass a wp.array"
+                f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which the "
+                f"op can't follow gradients; pass a wp.array"
             )
         return value
 
     def _record(
-        self, original: Callable[..., Any], call: dict[str, Any], kernel: Any, effects: Effects, arguments: tuple[Any, ...]
+        self,
+        original: Callable[..., Any],
+        call: dict[str, Any],
+        kernel: Any,
+        effects: Effects,
+        arguments: tuple[Any, ...],
     ) -> Any:
         refs = list(_refs_in(arguments))
         flows = any(ref.live and (ref.use.before or ref.use.after) for ref in refs)
@@ -238,13 +246,9 @@ class Run:
             if flows and ref.use.writes and ref.differentiable:
                 ref.block.active = True
         kept = tuple(_settled(argument, values, flows) for argument in arguments)
-        dim = call["dim"]
+        dim = tuple(call["dim"]) if isinstance(call["dim"], list) else call["dim"]
         options = {"max_blocks": call["max_blocks"], "block_dim": call["block_dim"], "device": call["device"]}
-        self.events.append(
-            Launched(
-                kernel, effects, tuple(dim) if isinstance(dim, (list, tuple)) else dim, options, kept, tuple(_refs_in(kept))
-            )
-        )
+        self.events.append(Launched(kernel, effects, dim, options, kept, tuple(_refs_in(kept))))
         return result
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
@@ -255,8 +259,8 @@ class Run:
             array = call[argument]
             if self.recording and is_other_array(array):
                 raise GradientError(
-                    f"{self.op}: the program calls {title} on a {type(array).__name__}, through which the op can't follow "
-                    f"gradients; pass a wp.array"
+                    f"{self.op}: the program calls {title} on a {type(array).__name__}, through which the op can't "
+                    f"follow gradients; pass a wp.array"
                 )
             if isinstance(array, wp.array) and array.size:
                 written = argument in writes
@@ -281,7 +285,7 @@ class Run:
             assert ref.block is not None
             ref.block.active = ref.block.active or bool(sources)
         if targets:
-            refs |= {ref.label: replace(ref, live=True) for ref in targets if ref.block is not None and ref.block.active}
+            refs |= {r.label: replace(r, live=True) for r in targets if r.block is not None and r.block.active}
             self.events.append(Called(title, tuple(refs.values()), adjoint_of(name, refs, call)))
         return result
 
@@ -299,13 +303,14 @@ class Run:
     def backward(self) -> None:
         """The adjoints of what was recorded, last first, with the gradients that the blocks hold."""
         for event in reversed(self.events):
-            if not any(ref.block is not None and ref.block.reached and ref.use.writes and ref.live for ref in event.refs):
+            written = [ref.block for ref in event.refs if ref.use.writes and ref.live]
+            if not any(block is not None and block.reached for block in written):
                 continue
             if isinstance(event, Called):
                 if event.adjoint is None:
                     raise GradientError(
-                        f"{self.op}: the program's gradient passes through {event.name}, which has none; keep it to ints, or "
-                        f"write that step as a kernel"
+                        f"{self.op}: the program's gradient passes through {event.name}, which has none; keep it to "
+                        f"ints, or write that step as a kernel"
                     )
                 event.adjoint()
             else:
@@ -326,14 +331,15 @@ class Run:
             if (self.op, kernel.key) not in _warned:
                 _warned.add((self.op, kernel.key))
                 warnings.warn(
-                    f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazard.site}: {hazard.message}",
+                    f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazard.site}: "
+                    f"{hazard.message}",
                     GradientWarning,
                     stacklevel=2,
                 )
         if not _warp.backward_enabled(kernel):
             raise GradientError(
-                f"{self.op}: the program's gradient passes through the kernel {kernel.key}, which is compiled without its "
-                f"backward (enable_backward=False)"
+                f"{self.op}: the program's gradient passes through the kernel {kernel.key}, which is compiled without "
+                f"its backward (enable_backward=False)"
             )
         private: list[Any] = []
         arrays = [self._rebuild(argument, private) for argument in event.arguments]

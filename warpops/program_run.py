@@ -31,8 +31,8 @@ class Runner:
 
     def preload(self, device: torch.device) -> None:
         raise SignatureError(
-            f"{self.op}: preload: which kernels a program launches is known only when it runs; call the op once on small "
-            f"arrays instead"
+            f"{self.op}: preload: which kernels a program launches is known only when it runs; call the op once on "
+            f"small arrays instead"
         )
 
     def forward(self, device: torch.device, values: tuple[Any, ...]) -> None:
@@ -40,8 +40,8 @@ class Runner:
 
         Args:
             device: where the tensors are.
-            values: tensors and numbers in the order of the function's arguments, structs field by field. Outputs, in-out
-                arrays, mutated arrays and scratch are written.
+            values: tensors and numbers in the order of the function's arguments, structs field by field. Outputs,
+                in-out arrays, mutated arrays and scratch are written.
         """
         run = self._begin(device, recording=False)
         working = list(values)
@@ -61,8 +61,9 @@ class Runner:
         Args:
             device: where the tensors are.
             values: as for ``forward``; in-out and mutated arrays hold what they held before the program.
-            gradients: by value: an input's is added to; an output's is its cotangent, and is consumed; that of an in-out
-                array comes in as the cotangent and goes out as the gradient. None where none is wanted, or none came.
+            gradients: by value: an input's is added to; an output's is its cotangent, and is consumed; that of an
+                in-out array comes in as the cotangent and goes out as the gradient. None where none is wanted, or none
+                came.
         """
         run = self._begin(device, recording=True)
         working = list(values)
@@ -104,8 +105,8 @@ class Runner:
             result = self.function(*arguments)
         if result is not None:
             raise SignatureError(
-                f"{self.op}: the program returns a {type(result).__name__}; results are what it writes into the arrays on the "
-                f"right of the signature, and it returns nothing"
+                f"{self.op}: the program returns a {type(result).__name__}; its results are what it writes into the "
+                f"arrays on the right of the signature, and it returns nothing"
             )
 
     def _struct(self, run: Run, warp_type: Any, path: tuple[str, ...], named: dict[str, Any]) -> Any:
@@ -141,7 +142,7 @@ def array_of(tensor: torch.Tensor, dtype: Any, ndim: int, device: Any) -> Any:
     """A dense tensor's memory as a ``wp.array``, which keeps the tensor alive."""
     if tensor.numel() == 0:
         return wp.empty(tuple(tensor.shape[:ndim]), dtype=dtype, device=device)
-    array = wp.array(ptr=tensor.data_ptr(), dtype=dtype, shape=tuple(tensor.shape[:ndim]), device=device)
+    array: Any = wp.array(ptr=tensor.data_ptr(), dtype=dtype, shape=tuple(tensor.shape[:ndim]), device=device)
     array._tensor = tensor
     return array
 

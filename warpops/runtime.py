@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _torch, checks, handles
+from . import _inductor, _torch, checks, handles
 from .errors import ArgumentError, GradientError
 from .front import Front
 from .instance import Instance, Instances
@@ -44,6 +44,9 @@ class Runtime:
         self.custom = registration.backward
         self.vmap = registration.vmap
         self.recall = Recall(plan, instances)
+        self.functional = not plan.mutated and not front.handles
+        """Graphs hold the functional raw ops, and Inductor is taught to lower them over buffers that it plans."""
+        self._lowered = False
         self._eager: Any = None
         self._function: Any = None
 
@@ -347,6 +350,8 @@ class Runtime:
         lease = self.lease()
         if lease is not None:
             _pinned.add(lease)
+        if self.functional and not self._lowered and _inductor.loaded():
+            self._lowered = _inductor.register(self)
 
     def traced(self, arguments: tuple[Any, ...]) -> Any:
         """The public op while a graph is traced."""
@@ -369,7 +374,7 @@ class Runtime:
         """The forward in traced code: buffers that the graph sees, and one op that writes into them."""
         instance = self.instances.select(arguments)
         plan = instance.plan
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting() or self.functional:
             return self.forward_op(*arguments)
         values = self.values(arguments)
         found = checks.measure(self.name, plan, values, self.device(arguments))
@@ -392,6 +397,9 @@ class Runtime:
 
     def traced_backward(self, *arguments: Any, token: torch.Tensor | None = None) -> list[Any]:
         """The backward in traced code. The op takes the token of live objects too, so that it lasts until then."""
+        if self.functional:
+            grads: list[Any] = self.backward_op(*arguments)
+            return grads
         instance = self.instances.select(arguments)
         plan, front = self.plan, self.front
         assert instance.prepare is not None
