@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import warp as wp
+
 from support import compiled, eager
 
 wp.config.log_level = wp.LOG_WARNING

@@ -25,7 +25,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 
 def afresh(mode: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """As ``mode(function)``, with nothing compiled before: sizes are plain numbers in what it traces, and in messages."""
+    """As ``mode(function)``, with nothing compiled before: sizes are plain numbers in what it traces."""
     torch._dynamo.reset()
     return mode(function)
 
@@ -113,6 +113,7 @@ def run_script(text: str, path: pathlib.Path, **environment: str) -> str:
     path.write_text(text)
     parts = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in parts if p), **environment}
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=env, timeout=240, check=False)
+    command = [sys.executable, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240, check=False)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout

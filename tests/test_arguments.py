@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import kernels
 import numpy as np
 import pytest
 import torch
 import warp as wp
-from support import afresh, close, compiled
 
+import kernels
+from support import afresh, close, compiled
 from warpops import ArgumentError, WarpOpError, warp_op
 
 
@@ -54,26 +54,32 @@ TENSOR = (
     "expected a number ({}), got a tensor of shape torch.Size([]); pass a Python number with .item(), or declare "
     "tensor_scalars='{}' to give it as a 0-d tensor (its gradient would be lost)"
 )
+DTYPE = f"expected dtype torch.float32 ({X}), got torch.{{}}; convert it with .to(...)"
+TOO_LARGE = "expected a float that float32 can hold, got 1e+39; inf and nan are allowed"
 BATCH = "for 1 leading batch dimension use torch.vmap"
 INT32 = "[-2147483648, 2147483647] (int32)"
 INT64 = "[-9223372036854775808, 9223372036854775807] (int64)"
 
 CASES = {
-    "float64": ("x", torch.ones(3, 2).double(), f"expected dtype torch.float32 ({X}), got torch.float64; convert it with .to(...)"),
-    "float16": ("x", torch.ones(3, 2).half(), f"expected dtype torch.float32 ({X}), got torch.float16; convert it with .to(...)"),
-    "int64": ("x", torch.ones(3, 2).long(), f"expected dtype torch.float32 ({X}), got torch.int64; convert it with .to(...)"),
-    "bool": ("x", torch.ones(3, 2).bool(), f"expected dtype torch.float32 ({X}), got torch.bool; convert it with .to(...)"),
+    "float64": ("x", torch.ones(3, 2).double(), DTYPE.format("float64")),
+    "float16": ("x", torch.ones(3, 2).half(), DTYPE.format("float16")),
+    "int64": ("x", torch.ones(3, 2).long(), DTYPE.format("int64")),
+    "bool": ("x", torch.ones(3, 2).bool(), DTYPE.format("bool")),
     "complex": (
         "x",
         torch.ones(3, 2).cfloat(),
-        f"expected dtype torch.float32 ({X}), got torch.complex64; convert it with .to(...)",
+        DTYPE.format("complex64"),
     ),
     "list": ("x", [[1.0, 2.0]], f"expected a tensor ({X}), got list; convert it with torch.as_tensor"),
     "ndarray": ("x", np.ones((3, 2), "f"), f"expected a tensor ({X}), got ndarray; convert it with torch.as_tensor"),
     "None": ("x", None, f"expected a tensor ({X}), got None; only arrays declared optional may be None"),
     "float": ("x", 1.0, f"expected a tensor ({X}), got float"),
     "rank too low": ("x", torch.ones(6), f"expected 2 dimensions (k, 2) ({X}), got shape torch.Size([6])"),
-    "batched": ("x", torch.ones(1, 3, 2), f"expected 2 dimensions (k, 2) ({X}), got shape torch.Size([1, 3, 2]); {BATCH}"),
+    "batched": (
+        "x",
+        torch.ones(1, 3, 2),
+        f"expected 2 dimensions (k, 2) ({X}), got shape torch.Size([1, 3, 2]); {BATCH}",
+    ),
     "0-d": (
         "x",
         torch.tensor(1.0),
@@ -100,7 +106,7 @@ CASES = {
     "negative for unsigned": ("small", -1, "expected an int in [0, 255] (uint8), got -1"),
     "unsigned above": ("small", 256, "expected an int in [0, 255] (uint8), got 256"),
     "int64 above": ("large", 2**63, f"expected an int in {INT64}, got 9223372036854775808"),
-    "float above": ("s", 1e39, "expected a float that float32 can hold, got 1e+39; inf and nan are allowed"),
+    "float above": ("s", 1e39, TOO_LARGE),
     "half above": ("half", 1e5, "expected a float that float16 can hold, got 100000.0; inf and nan are allowed"),
     "str for float": ("s", "a", "expected a number (float32), got str"),
     "complex for float": ("s", 1j, "expected a number (float32), got complex"),
@@ -119,7 +125,7 @@ CASES = {
         "expected 3 numbers (vec3f), got a tensor of shape torch.Size([3]); pass numbers with .tolist() (its gradient "
         "would be lost), or take an array in the kernel",
     ),
-    "float above in a vector": ("g", (1.0, 2.0, 1e39), "expected a float that float32 can hold, got 1e+39; inf and nan are allowed"),
+    "float above in a vector": ("g", (1.0, 2.0, 1e39), TOO_LARGE),
 }
 
 
@@ -261,7 +267,7 @@ def third(x: wp.array2d[float], y: wp.array[float]):
 @wp.kernel
 def dot_rows(x: wp.array2d[float], w: wp.array2d[float], y: wp.array[float]):
     i = wp.tid()
-    total = float(0.0)
+    total = 0.0
     for j in range(x.shape[1]):
         total += x[i, j] * w[i, j]
     y[i] = total

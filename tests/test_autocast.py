@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
-import test_types
 import torch
 import warp as wp
-from support import close, leaf
 
+import kernels
+import test_types
+from support import close, leaf
 from warpops import ArgumentError, warp_op
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 import warp as wp
-from support import close, compiled, leaf
 
+import kernels
+from support import close, compiled, leaf
 from warpops import GradientError, WarpOpError, warp_op
 
 
@@ -31,8 +31,10 @@ X = torch.tensor([1.0, -2.0, 3.0])
 
 
 @pytest.mark.parametrize(
-    "context", [torch.no_grad, torch.inference_mode, lambda: torch.set_grad_enabled(False)], ids=["no", "inference", "off"]
-)  # fmt: skip
+    "context",
+    [torch.no_grad, torch.inference_mode, lambda: torch.set_grad_enabled(False)],
+    ids=["no", "inference", "off"],
+)
 def test_without_grad(mode, context):
     function, x = mode(kernels.square_op), leaf(X)
     with context():

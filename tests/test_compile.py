@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, compiled, graph_count, inductor, leaf
 from torch.utils import _pytree
 
+import kernels
+from support import check_against, close, compiled, graph_count, inductor, leaf
 from warpops import warp_op
 
 
@@ -85,9 +85,7 @@ def test_backends(backend, dynamic):
 def test_inductor_with_dynamic_sizes():
     function = inductor(lambda x, w: kernels.gauss_op(x * 2.0, w).sum(0), dynamic=True)
     for n, k in ((4, 3), (5, 2), (9, 7)):
-        check_against(
-            function, lambda x, w: kernels.gauss_(x * 2.0, w).sum(0), (torch.randn(n), torch.randn(k))
-        )
+        check_against(function, lambda x, w: kernels.gauss_(x * 2.0, w).sum(0), (torch.randn(n), torch.randn(k)))
     assert graph_count() == 1
 
 
@@ -151,9 +149,9 @@ def test_one_op_twice_and_two_ops():
     def net(square, product):
         return lambda x: product(square(square(x)), square(x))
 
-    check_against(compiled(net(kernels.square_op, kernels.product_op)), net(kernels.square_, kernels.product_), (
-        torch.randn(4),
-    ))  # fmt: skip
+    check_against(
+        compiled(net(kernels.square_op, kernels.product_op)), net(kernels.square_, kernels.product_), (torch.randn(4),)
+    )
 
 
 def test_structures_and_methods():

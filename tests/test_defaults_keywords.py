@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import check_against, close
 
+import kernels
+from support import check_against, close
 from warpops import warp_op
 
 
@@ -70,9 +70,7 @@ def test_defaults_through_torch_ops(call):
     """Arguments that equal their default are dropped before the op's kernel sees them."""
     args, kwargs = CALLS[call]
     function = torch.ops.test_defaults_keywords.poly
-    check_against(
-        lambda x: function(x, *args, **kwargs), lambda x: poly_(x, *args, **kwargs), (torch.randn(3),)
-    )
+    check_against(lambda x: function(x, *args, **kwargs), lambda x: poly_(x, *args, **kwargs), (torch.randn(3),))
 
 
 def test_everything_by_keyword(mode):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import warp as wp
-from support import close
 
+from support import close
 from warpops import ArgumentError, SignatureError, warp_op
 
 

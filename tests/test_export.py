@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import close
 
+import kernels
+from support import close
 from warpops import warp_op
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
-import test_types
 import torch
 import warp as wp
+
+import kernels
+import test_types
 from support import close, compiled, leaf, ramp
 
 BATCH, N = 3, 4
@@ -191,14 +192,15 @@ def test_vmap_over_nothing_and_over_one():
 
 
 def test_vmap_of_an_op_that_mutates():
+    """Right, or refused by name with nothing changed."""
     x, v = torch.zeros(BATCH, N), torch.ones(BATCH, N)
+    refused = None
     try:
         torch.vmap(lambda x, v: kernels.step_op(x, v, 2.0))(x, v)
     except Exception as error:
-        assert "step" in str(error) or "vmap" in str(error)
-        close(x, torch.zeros(BATCH, N))
-    else:
-        close(x, torch.full((BATCH, N), 2.0))
+        refused = str(error)
+    close(x, torch.full((BATCH, N), 2.0 if refused is None else 0.0))
+    assert refused is None or "kernels::step" in refused
 
 
 def test_arguments_are_checked_within_vmap():
@@ -222,7 +224,6 @@ def test_transforms_in_compiled_code_are_right_or_raise(transform):
     x = torch.randn(N)
     try:
         got = compiled(transform)(x)
-    except Exception as error:
-        assert str(error)
-    else:
-        close(got, (2 * x).expand(got.shape))
+    except Exception:
+        return
+    close(got, (2 * x).expand(got.shape))

@@ -1,15 +1,15 @@
-"""Where the obvious adjoint launch is wrong: each way of touching an array, against pure PyTorch, eager and compiled."""
+"""Where the obvious adjoint launch is wrong: each way of touching an array, against PyTorch, eager and compiled."""
 
 from __future__ import annotations
 
 import warnings
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, leaf, values_and_grads
 
+import kernels
+from support import check_against, close, leaf, values_and_grads
 from warpops import GradientError, GradientWarning, warp_op
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -181,9 +181,7 @@ def test_an_output_that_another_output_reads(mode):
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_output_read_back_whose_own_cotangent_is_missing(mode, which):
     x = torch.randn(6)
-    check_against(
-        mode(lambda x: read_back_op(x)[which]), lambda x: (x.sin(), x.sin() ** 2 * x)[which], (x,)
-    )
+    check_against(mode(lambda x: read_back_op(x)[which]), lambda x: (x.sin(), x.sin() ** 2 * x)[which], (x,))
 
 
 # --- in-out -----------------------------------------------------------------------------------------------------------
@@ -477,7 +475,7 @@ def compact(x: wp.array[float], count: wp.array[int], y: wp.array[float]):
 @wp.kernel
 def power_by_loop(x: wp.array[float], n: int, y: wp.array[float]):
     i = wp.tid()
-    v = float(1.0)
+    v = 1.0
     for _ in range(n):
         v = v * x[i]
     y[i] = v

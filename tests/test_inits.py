@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, dirty_allocator, leaf, values_and_grads
 
+import kernels
+from support import check_against, close, dirty_allocator, leaf, values_and_grads
 from warpops import SignatureError, warp_op
 
 
@@ -137,9 +137,7 @@ def test_an_atomic_target_starts_from_zeros(mode):
     function = mode(kernels.scatter_op)
     for _ in range(2):
         dirty_allocator()
-        check_against(
-            lambda x: function(x, index, 5), lambda x: torch.zeros(5).index_add(0, index.long(), x * x), (x,)
-        )
+        check_against(lambda x: function(x, index, 5), lambda x: torch.zeros(5).index_add(0, index.long(), x * x), (x,))
 
 
 def test_an_atomic_target_can_not_be_empty():

@@ -1,12 +1,13 @@
-"""Tensors as they come: strided, transposed, expanded, empty, lazily negated. The gradient has the shape of what came."""
+"""Tensors as they come: strided, transposed, expanded, empty, lazily negated. Gradients have the shape of what came."""
 
 from __future__ import annotations
 
-import kernels
 import pytest
 import torch
-from support import afresh, check_against, close, compiled, graph_count, leaf, ramp
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+import kernels
+from support import afresh, check_against, close, compiled, graph_count, leaf, ramp
 
 VIEWS = {
     "dense": lambda b: b,
@@ -68,9 +69,7 @@ def test_views_behind_the_op(mode):
 
         return run
 
-    check_against(
-        mode(net(kernels.triple_op)), net(lambda x: kernels.triple_(x).contiguous()), (torch.randn(4, 6),)
-    )
+    check_against(mode(net(kernels.triple_op)), net(lambda x: kernels.triple_(x).contiguous()), (torch.randn(4, 6),))
 
 
 @pytest.mark.parametrize("name", VIEWS)

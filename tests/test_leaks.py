@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import weakref
 
-import kernels
 import pytest
 import torch
 import warp as wp
+
+import kernels
 from support import leaf
 
 STEPS = 60

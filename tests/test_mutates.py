@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import close, compiled, leaf
 
+import kernels
+from support import close, compiled, leaf
 from warpops import ArgumentError, GradientError, SignatureError, warp_op
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import weakref
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import close, compiled, run_script
 
+import kernels
 import warpops
+from support import close, compiled, run_script
 from warpops import warp_op
 
 
@@ -39,8 +39,10 @@ def test_a_default_name_is_numbered_and_free_again():
     second = make()
     third = make()
     assert [op.name for op in (first, second, third)] == [
-        "test_names::named", "test_names::named_1", "test_names::named_2",
-    ]  # fmt: skip
+        "test_names::named",
+        "test_names::named_1",
+        "test_names::named_2",
+    ]
     del second
     gc.collect()
     assert make().name == "test_names::named_1"

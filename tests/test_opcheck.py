@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
+import torch
+import warp as wp
+
+import kernels
 import test_gradient_table
 import test_options
 import test_tensor_scalars
 import test_types
-import torch
-import warp as wp
 from support import leaves
 
 INDEX = torch.tensor([0, 2, 2], dtype=torch.int32)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, compiled, dirty_allocator, graph_count, leaf, values_and_grads
 
+import kernels
+from support import check_against, close, compiled, dirty_allocator, graph_count, leaf, values_and_grads
 from warpops import ArgumentError, warp_op
 
 

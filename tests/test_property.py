@@ -1,8 +1,8 @@
-"""A space of kernels that hypothesis draws from: element types, ranks, layouts, outputs, and which inputs need gradients.
+"""A space of kernels that hypothesis draws from: element types, ranks, layouts, forms, inputs that need gradients.
 
 Every drawn kernel is one elementwise formula, in as many forms as Warp has ways to write it. The kernels of the whole
-space are written to one module, which Warp compiles once; hypothesis draws from it, and draws the sizes, the layouts and
-the subsets of inputs that require gradients.
+space are written to one module, which Warp compiles once. Hypothesis draws from it, and draws the sizes, the layouts
+and the subsets of inputs that require gradients.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import as_tuple, compiled, ramp
 
+from support import as_tuple, compiled, ramp
 from warpops import warp_op
 
 ELEMENTS = {
@@ -84,7 +84,10 @@ def source(kind: Kind) -> str:
         rest = ", ".join(names[1:])
         lines += ["    row = x[i]", "    out = y[i]", f"    out[{rest}] = {value.replace(f'x[{at}]', f'row[{rest}]')}"]
     elif kind.form == "accumulate":
-        lines += [f"    wp.atomic_add(y, {at}, x[{at}] * (s[{at}] * s[{at}]))", f"    wp.atomic_add(y, {at}, w[{at}] * s[{at}])"]
+        lines += [
+            f"    wp.atomic_add(y, {at}, x[{at}] * (s[{at}] * s[{at}]))",
+            f"    wp.atomic_add(y, {at}, w[{at}] * s[{at}])",
+        ]
     elif kind.form == "in-out":
         lines += [f"    y[{at}] = y[{at}] * s[{at}] + {value}"]
     elif kind.form == "two outputs":

@@ -6,22 +6,28 @@ import inspect
 import linecache
 import traceback
 
-import kernels
 import pytest
-import test_gradient_table
 import torch
 import warp as wp
-from support import close, run_script
 
+import kernels
+import test_gradient_table
 import warpops
+from support import close, run_script
 from warpops import warp_op
 
 
 def test_the_public_names():
     for name in (
-        "ArgumentError", "GradientError", "GradientWarning", "SignatureError", "WarpOp", "WarpOpError", "list_ops",
+        "ArgumentError",
+        "GradientError",
+        "GradientWarning",
+        "SignatureError",
+        "WarpOp",
+        "WarpOpError",
+        "list_ops",
         "warp_op",
-    ):  # fmt: skip
+    ):
         assert hasattr(warpops, name), name
         assert name in warpops.__all__, name
     assert all(hasattr(warpops, name) for name in warpops.__all__)
@@ -148,6 +154,6 @@ def test_a_warp_kernel_stays_usable():
 
 def test_ops_compare_by_identity():
     other = warp_op(kernels.square, "x[n] -> y[n]", dim="n")
-    assert kernels.square_op == kernels.square_op  # noqa: PLR0124
+    assert kernels.square_op == kernels.square_op
     assert kernels.square_op != other
     assert len({kernels.square_op, other, kernels.square_op}) == 2

@@ -6,12 +6,12 @@ import copy
 import io
 import pickle
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import close, compiled
 
+import kernels
+from support import close, compiled
 from warpops import warp_op
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import afresh, check_against, close, values_and_grads
 
+import kernels
+from support import afresh, check_against, close, values_and_grads
 from warpops import ArgumentError, SignatureError, WarpOpError, warp_op
 
 
@@ -71,10 +71,30 @@ def test_what_can_not_be_read_is_told_with_advice(signature, advice):
 @pytest.mark.parametrize(
     "size",
     [
-        "foo(n)", "__import__('os')", "n.a", "'n'", "1.5", "n if n else 1", "lambda: 1", "(n := 3)", "abs(n)", "True",
-        "min(n)", "max(n, key=n)", "n < 3", "not n", "~n", "n << 1", "*n", "f'{n}'", "{n}", "n @ n", "n and n", "None",
+        "foo(n)",
+        "__import__('os')",
+        "n.a",
+        "'n'",
+        "1.5",
+        "n if n else 1",
+        "lambda: 1",
+        "(n := 3)",
+        "abs(n)",
+        "True",
+        "min(n)",
+        "max(n, key=n)",
+        "n < 3",
+        "not n",
+        "~n",
+        "n << 1",
+        "*n",
+        "f'{n}'",
+        "{n}",
+        "n @ n",
+        "n and n",
+        "None",
     ],
-)  # fmt: skip
+)
 def test_nothing_but_integer_expressions_is_accepted(size):
     assert "square: " in refuse(f"x[{size}] -> y[3]", dim=3)
 
@@ -194,7 +214,6 @@ def test_expressions_are_compared_whatever_the_order_of_names(left, fits, short)
 def test_an_integer_argument_is_compared_and_never_bound(mode):
     op = warp_op(fold, "x[stride * 3] -> y[3]", dim=3)
 
-
     def call(x, n):
         return op(x, torch.ones(1), n)
 
@@ -292,8 +311,9 @@ def test_spaces_do_not_matter():
 
 
 @pytest.mark.parametrize(
-    "shape", ["n", "[n]", ("n",), lambda x: x.shape[0], lambda x: (x.shape[0],), lambda x: x.shape, lambda **kw: kw["x"].shape]
-)  # fmt: skip
+    "shape",
+    ["n", "[n]", ("n",), lambda x: x.shape[0], lambda x: (x.shape[0],), lambda x: x.shape, lambda **kw: kw["x"].shape],
+)
 def test_every_way_to_give_a_shape_and_a_launch_size(mode, shape):
     op = warp_op(kernels.square, "x[n] -> y", dim=shape, shapes={"y": shape})
     x = torch.randn(4)
@@ -329,10 +349,14 @@ def test_dims_are_those_of_the_warp_array():
 )
 def test_a_callable_that_returns_something_wrong(mode, options, text):
     op = warp_op(
-        kernels.gauss, "-> y", **{
-            "dim": lambda x, w: (x.shape[0], w.shape[0]), "shapes": {"y": lambda x, w: (x.shape[0], w.shape[0])}, **options
+        kernels.gauss,
+        "-> y",
+        **{
+            "dim": lambda x, w: (x.shape[0], w.shape[0]),
+            "shapes": {"y": lambda x, w: (x.shape[0], w.shape[0])},
+            **options,
         },
-    )  # fmt: skip
+    )
     with pytest.raises(Exception, match="gauss") as caught:
         mode(op)(torch.ones(3), torch.ones(2))
     assert f"{op.name}: {text}" in str(caught.value)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import kernels
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, compiled, graph_count, inductor
 
+import kernels
+from support import check_against, close, compiled, graph_count, inductor
 from warpops import ArgumentError, warp_op
 
 
@@ -34,8 +34,11 @@ def test_tensors_and_plain_numbers(mode):
         (torch.tensor(0.5, dtype=torch.float64), 3, torch.tensor(1.0, dtype=torch.float64)),
         (torch.tensor(2), torch.tensor(3, dtype=torch.int32), 1),
     ]:
-        check_against(lambda x, dt=dt, n=n, d=d: function(x, dt, n, d), lambda x, dt=dt, n=n, d=d: advance_(
-            x, float(dt), int(n), float(d)), (x,))  # fmt: skip
+        check_against(
+            lambda x, dt=dt, n=n, d=d: function(x, dt, n, d),
+            lambda x, dt=dt, n=n, d=d: advance_(x, float(dt), int(n), float(d)),
+            (x,),
+        )
 
 
 def test_the_schema_has_a_tensor():

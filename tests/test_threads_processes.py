@@ -7,14 +7,14 @@ import queue as queues
 import socket
 import threading
 
-import kernels
 import pytest
 import torch
 import torch.distributed
 import torch.multiprocessing
 import warp as wp
-from support import close, leaf, run_script
 
+import kernels
+from support import close, leaf, run_script
 from warpops import warp_op
 
 WAIT = 120

@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, values_and_grads
 
+from support import check_against, close, values_and_grads
 from warpops import ArgumentError, warp_op
 
 FLOATS = {
@@ -130,13 +130,13 @@ def by_value(
 ):
     i = wp.tid()
     p = wp.transform_get_translation(t)
-    y[i] = x[i] * (v[0] + 10.0 * v[1] + 100.0 * v[2] + m[0, 1] + 2.0 * m[1, 0] + q[3] + p[1] + float(d[1]) + float(k[0]))
+    y[i] = x[i] * (
+        v[0] + 10.0 * v[1] + 100.0 * v[2] + m[0, 1] + 2.0 * m[1, 0] + q[3] + p[1] + float(d[1]) + float(k[0])
+    )
 
 
 invert_op = warp_op(invert, "x[n] -> y[n]", dim="n")
-rigid_op = warp_op(
-    rigid, "t[n], q[n], m[n], p[n] -> moved[n], turned[n], gram[n], outer[n]", dim="n"
-)
+rigid_op = warp_op(rigid, "t[n], q[n], m[n], p[n] -> moved[n], turned[n], gram[n], outer[n]", dim="n")
 grid_of_vectors_op = warp_op(grid_of_vectors, "x[n, m] -> y[n, m, 4]", dim="n, m, 4")
 four_op = warp_op(four, "x[a, b, c, d] -> y[a, b, c, d]", dim="a, b, c, d")
 by_value_op = warp_op(by_value, "x[n] -> y[n]", dim="n")
@@ -237,9 +237,7 @@ def test_the_order_of_components(mode):
 
 def test_grids_of_vectors(mode):
     x = torch.randn(2, 3, 2)
-    check_against(
-        mode(grid_of_vectors_op), lambda x: x[:, :, None] * torch.arange(1.0, 5.0)[:, None], (x,)
-    )
+    check_against(mode(grid_of_vectors_op), lambda x: x[:, :, None] * torch.arange(1.0, 5.0)[:, None], (x,))
 
 
 def test_four_dimensions(mode):
@@ -259,9 +257,13 @@ SPELLINGS = {
     "nested transform": (V, M, Q, ((0.0, 4.0, 0.0), (0.0, 0.0, 0.0, 1.0)), D, K),
 }
 WARP_SPELLING = (
-    wp.vec3(*V), wp.mat22(0.0, 5.0, 7.0, 0.0), wp.quat(*Q), wp.transform((0.0, 4.0, 0.0), (0.0, 0.0, 0.0, 1.0)),
-    wp.vec2d(*D), wp.vec2i(*K),
-)  # fmt: skip
+    wp.vec3(*V),
+    wp.mat22(0.0, 5.0, 7.0, 0.0),
+    wp.quat(*Q),
+    wp.transform((0.0, 4.0, 0.0), (0.0, 0.0, 0.0, 1.0)),
+    wp.vec2d(*D),
+    wp.vec2i(*K),
+)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -294,8 +296,12 @@ def test_a_vector_that_changes_is_not_stale():
 
 @wp.kernel
 def long_spelling(
-    p: wp.array(dtype=wp.vec3), m: wp.array(dtype=wp.float32, ndim=2), s: wp.float32, n: wp.int32, y: wp.array(dtype=wp.vec3)
-):  # fmt: skip
+    p: wp.array(dtype=wp.vec3),
+    m: wp.array(dtype=wp.float32, ndim=2),
+    s: wp.float32,
+    n: wp.int32,
+    y: wp.array(dtype=wp.vec3),
+):
     i = wp.tid()
     y[i] = p[i] * m[i, 0] * s + wp.vec3(float(n), 0.0, 0.0)
 

@@ -137,9 +137,7 @@ def test_in_place_update(attached, want):
     y, s, grad = array([1.0, 2.0]), array([3.0, 5.0]), array([1.0, 1.0])
     if attached:
         y.grad = grad
-    wp.launch(
-        in_place, dim=2, inputs=[y, s], adj_inputs=[grad, wp.zeros_like(s)], adjoint=True, device="cpu"
-    )
+    wp.launch(in_place, dim=2, inputs=[y, s], adj_inputs=[grad, wp.zeros_like(s)], adjoint=True, device="cpu")
     assert grad.numpy().tolist() == want
 
 
@@ -151,9 +149,15 @@ def test_struct_of_arrays(attached, want):
         x.grad, y.grad = grad, grad_y
     body.x, other.x = x, grad
     wp.launch(
-        through_struct, dim=2, inputs=[body], outputs=[y], adj_inputs=[other], adj_outputs=[grad_y], adjoint=True,
+        through_struct,
+        dim=2,
+        inputs=[body],
+        outputs=[y],
+        adj_inputs=[other],
+        adj_outputs=[grad_y],
+        adjoint=True,
         device="cpu",
-    )  # fmt: skip
+    )
     assert grad.numpy().tolist() == want
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import kernels
 import numpy as np
 import torch
 import warp as wp
+
+import kernels
 from support import close, leaf, run_script
 
 

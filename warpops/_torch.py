@@ -67,20 +67,39 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None
 
 
-def pin_packet(namespace: str, name: str, overload: Any) -> None:
-    """Make ``torch.ops.namespace.name(...)`` call one overload, whatever else is registered under the name."""
-    packet = getattr(getattr(torch.ops, namespace), name)
-    packet._op = overload._op
-    packet._overload_names = [overload._overloadname]
+def publish(namespace: str, name: str, overload: Any) -> None:
+    """Make ``torch.ops.namespace.name`` one overload, whatever else is registered under the name.
 
-
-def forget_packet(namespace: str, name: str) -> None:
-    """Drop what ``torch.ops`` remembers of a name, so that the next look finds what is registered then."""
+    Compiled code that calls it then holds the overload's whole name, contract included, where the usual packet would
+    leave the bare name in the keys of PyTorch's caches.
+    """
+    key = overload._overloadname
+    setattr(overload, key, overload)
+    overload.overloads = lambda: [key]
     space = getattr(torch.ops, namespace)
-    if name in space.__dict__:
-        delattr(space, name)
+    setattr(space, name, overload)
+    if name in space._dir:  # PyTorch's walks over packets go by this list
+        space._dir.remove(name)
+
+
+def forget(namespace: str, name: str, key: str | None = None) -> None:
+    """Drop what ``torch.ops`` remembers of a name, so that the next look finds what is registered then.
+
+    With ``key``, the name of an overload, a name that was given to another op since is left alone.
+    """
+    space = getattr(torch.ops, namespace)
+    found = space.__dict__.get(name)
+    if found is None or (key is not None and isinstance(found, torch._ops.OpOverload) and found._overloadname != key):
+        return
+    delattr(space, name)
     if name in getattr(space, "_dir", []):
         space._dir.remove(name)
+
+
+def destroy(library: Any) -> None:
+    """Take a library's operators out of the registry, once: its own finaliser would clear ``torch.ops`` again later."""
+    library._destroy()
+    library._op_defs.clear()
 
 
 def is_vmapped(values: tuple[Any, ...]) -> bool:

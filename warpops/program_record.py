@@ -143,8 +143,8 @@ class Run:
             if block is not None and block.active:
                 raise GradientError(
                     f"{self.op}: the program reads '{block.name}' as numbers with {name}, through which no gradient "
-                    f"can flow; keep it in arrays, call under torch.no_grad(), or name the inputs that it depends on in "
-                    f"nondiff"
+                    f"can flow; keep it in arrays, call under torch.no_grad(), or name the inputs that it depends on "
+                    f"in nondiff"
                 )
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:

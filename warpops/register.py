@@ -7,7 +7,7 @@ overload's name of each is the hash of the contract.
 
 from __future__ import annotations
 
-import threading
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +20,8 @@ from .front import Front, compile_front, emit_front
 from .instance import Instances
 from .plan import OpPlan
 from .runtime import Runtime
+from .unregister import registered, registering, release
 
-_lock = threading.RLock()
 _taken: set[str] = set()
 """The contracts that are registered, as ``namespace::name.hash``."""
 
@@ -69,7 +69,7 @@ class Registration:
         return bool(self.plan.gradients) and bool(self.front.cotangents)
 
     def _register(self) -> None:
-        with _lock:
+        with registering():
             self.key = self.contract
             suffix = 0
             while f"{self.name}.{self.key}" in _taken:
@@ -87,7 +87,6 @@ class Registration:
                 self._define("_bwd", front.backward())
                 self._define("_bwd_", front.backward_into())
                 names += [f"{self.basename}_bwd", f"{self.basename}_bwd_"]
-            weakref.finalize(self.lease, _release, self.library, self.namespace, names, f"{self.name}.{self.key}")
             self.public_op = self._overload("")
             self.forward_op = self._overload("_fwd")
             self.forward_into_op = self._overload("_fwd_")
@@ -96,13 +95,19 @@ class Registration:
                 self.backward_op = self._overload("_bwd")
                 self.backward_into_op = self._overload("_bwd_")
             self._implement()
-            _torch.pin_packet(self.namespace, self.basename, self.public_op)
+            overloads = [self.public_op, self.forward_op, self.forward_into_op]
+            overloads += [op for op in (self.backward_op, self.backward_into_op) if op is not None]
+            key = f"{self.name}.{self.key}"
+            done = functools.partial(_taken.discard, key)
+            operators = registered(self.library, self.namespace, names, overloads, done)
+            weakref.finalize(self.lease, release, operators)
 
     def _define(self, suffix: str, schema: str) -> None:
+        _torch.forget(self.namespace, f"{self.basename}{suffix}")
         self.library.define(f"{self.basename}{suffix}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
 
     def _overload(self, suffix: str) -> Any:
-        _torch.forget_packet(self.namespace, f"{self.basename}{suffix}")
+        _torch.forget(self.namespace, f"{self.basename}{suffix}")
         return getattr(getattr(getattr(torch.ops, self.namespace), f"{self.basename}{suffix}"), self.key)
 
     def _implement(self) -> None:
@@ -149,12 +154,3 @@ class Registration:
         library.impl(f"{self.basename}.{self.key}", runtime.vmap_kernel(), _torch.VMAP_KEY, with_keyset=True)
         for key in _torch.DISPATCH_KEYS_OF_AUTOCAST:
             implement("", runtime.autocast_kernel(self.public_op, key), key)
-
-
-def _release(library: Any, namespace: str, names: list[str], key: str) -> None:
-    """Unregister an op that nothing can call any more."""
-    with _lock:
-        for name in names:
-            _torch.forget_packet(namespace, name)
-        library._destroy()
-        _taken.discard(key)

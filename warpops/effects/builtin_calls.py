@@ -46,9 +46,33 @@ _READS = {
 """Builtins that read all of an array, by the argument's name and position."""
 
 
+_NO_ADJOINT = frozenset(
+    {
+        "tile_min",
+        "tile_max",
+        "tile_reduce",
+        "tile_sort",
+        "tile_scan_inclusive",
+        "tile_scan_exclusive",
+        "tile_scan_max_inclusive",
+        "tile_scan_min_inclusive",
+        "tile_diag_add",
+        "tile_cholesky_inplace",
+        "tile_cholesky_solve",
+        "tile_cholesky_solve_inplace",
+        "tile_lower_solve_inplace",
+        "tile_upper_solve",
+        "tile_upper_solve_inplace",
+    }
+)
+"""Functions of tiles that Warp doesn't differentiate, though they have a gradient: it comes out as zero."""
+
+
 def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     """The effects and the result of a call to a builtin."""
     record.tiled = record.tiled or name.startswith("tile")
+    if name in _NO_ADJOINT and any(is_active(value) for value in arguments.values):
+        record.warn("no-adjoint", frame.code.site(node), f"Warp has no adjoint for wp.{name}, so that no gradient passes it")
     handler = _HANDLERS.get(name)
     if handler is not None:
         return handler(record, frame, name, arguments, node, used)
