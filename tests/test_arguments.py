@@ -267,7 +267,7 @@ def third(x: wp.array2d[float], y: wp.array[float]):
 @wp.kernel
 def dot_rows(x: wp.array2d[float], w: wp.array2d[float], y: wp.array[float]):
     i = wp.tid()
-    total = 0.0
+    total = wp.float32(0.0)
     for j in range(x.shape[1]):
         total += x[i, j] * w[i, j]
     y[i] = total

@@ -475,7 +475,7 @@ def compact(x: wp.array[float], count: wp.array[int], y: wp.array[float]):
 @wp.kernel
 def power_by_loop(x: wp.array[float], n: int, y: wp.array[float]):
     i = wp.tid()
-    v = 1.0
+    v = wp.float32(1.0)
     for _ in range(n):
         v = v * x[i]
     y[i] = v

@@ -5,12 +5,12 @@ Differentiable by the kernel's own adjoint, safe under ``torch.compile(fullgraph
 
 from __future__ import annotations
 
+from .contract import VERSION as __version__
 from .decorator import warp_op
 from .errors import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOpError
 from .op import WarpOp, list_ops
 from .program import warp_program
 
-__version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
@@ -19,6 +19,7 @@ __all__ = [
     "SignatureError",
     "WarpOp",
     "WarpOpError",
+    "__version__",
     "list_ops",
     "warp_op",
     "warp_program",

@@ -19,6 +19,7 @@ import numpy
 import torch
 import warp as wp
 
+from . import _torch
 from .errors import ArgumentError
 from .kernel import MISSING, SCALARS, Scalar
 from .plan import OpPlan, Slot
@@ -55,8 +56,7 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
     for slot in plan.inputs:
         check_slot(op, slot, values[slot.name])
     where = _device(op, plan, values, device)
-    if not _symbolic_call(plan, values):
-        _check_overlaps(op, plan, values)
+    _check_overlaps(op, plan, values)
     sizes = _bind(op, plan, values)
     shapes: dict[str, tuple[Any, ...]] = {}
     for slot in plan.slots:
@@ -276,24 +276,6 @@ def _require(condition: Any, message: Callable[[], str]) -> None:
     torch._check_with(ArgumentError, condition, message)
 
 
-def _symbolic_call(plan: OpPlan, values: Mapping[str, Any]) -> bool:
-    for slot in plan.arrays:
-        value = values.get(slot.name)
-        if isinstance(value, torch.Tensor) and (
-            type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_meta or not _has_storage(value)
-        ):
-            return True
-    return False
-
-
-def _has_storage(value: torch.Tensor) -> bool:
-    try:
-        value.data_ptr()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _device(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> torch.device:
     first: tuple[Slot, torch.device] | None = None
     for slot in plan.inputs:
@@ -337,8 +319,17 @@ def _check_overlaps(op: str, plan: OpPlan, values: Mapping[str, Any]) -> None:
 
 
 def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors have a byte in common (True where that is too hard to tell)."""
-    if left.device != right.device or left.numel() == 0 or right.numel() == 0:
+    """Whether two tensors have a byte in common (True where that is too hard to tell).
+
+    Fake tensors are compared by their place in a storage that they share, as far as their sizes are known.
+    """
+    if left is right:
+        return left.numel() != 0
+    real = all(type(t) in _torch.PLAIN and not t.is_meta for t in (left, right))
+    if left.device != right.device or not (real or torch._C._is_alias_of(left, right)):
+        return False
+    places = [(t.storage_offset(), *t.shape, *t.stride()) for t in (left, right)]
+    if not all(isinstance(n, int) for place in places for n in place) or left.numel() == 0 or right.numel() == 0:
         return False
 
     def view(tensor: torch.Tensor) -> Any:
@@ -346,14 +337,14 @@ def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
         interface = {
             "version": 3,
             "typestr": f"|V{size}",
-            "data": (tensor.data_ptr(), True),
+            "data": (tensor.data_ptr() if real else 4096 + tensor.storage_offset() * size, True),
             "shape": tuple(tensor.shape),
             "strides": tuple(step * size for step in tensor.stride()),
         }
         return numpy.asarray(types.SimpleNamespace(__array_interface__=interface))
 
     try:
-        return numpy.shares_memory(view(left), view(right), max_work=10_000)
+        return bool(numpy.shares_memory(view(left), view(right), max_work=10_000))
     except numpy.exceptions.TooHardError:
         return True
 

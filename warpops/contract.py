@@ -18,6 +18,9 @@ from typing import Any
 import torch
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device)
+VERSION = "0.1.0"
+"""Of warpops: what a graph holds may change with it."""
+
 _session = secrets.token_hex(8)
 
 
@@ -30,7 +33,7 @@ def contract_hash(parts: Iterable[str], callables: Iterable[Any]) -> str:
 
     A callable that can't be followed makes the hash one of this process alone: nothing is found on disk, nothing is stale.
     """
-    digest = hashlib.sha256(torch.__version__.encode())
+    digest = hashlib.sha256(f"{torch.__version__} {VERSION}".encode())
     for part in parts:
         digest.update(part.encode())
         digest.update(b"\0")

@@ -401,6 +401,10 @@ class FrontEmitter:
         )
         self.text.add(f"if {self.use('grad_enabled')}() and ({conditions}):")
         self.text.add(f"    {self.use('refuse_mutation')}({self.tuple_of(self.front.arguments)})")
+        negated = [f"{s.name}.is_neg()" for s in plan.mutated]
+        negated = [f"({s.name} is not None and {n})" if s.optional else n for s, n in zip(plan.mutated, negated, strict=True)]
+        self.text.add(f"if {' or '.join(negated)}:")
+        self.text.add(f"    return {self.use('resolve_negated')}({self.tuple_of(self.front.arguments)})")
 
     def _emit_function(self) -> None:
         text, plan, front = self.text, self.plan, self.front

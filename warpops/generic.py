@@ -186,6 +186,8 @@ class _Resolver:
         inner = getattr(template, "_wp_scalar_type_", template)
         scalars = {getattr(found.dtype, "_wp_scalar_type_", found.dtype) for _, found in self.given}
         real = isinstance(value, (float, torch.SymFloat))
+        if isinstance(value, torch.Tensor):  # declared in tensor_scalars
+            real = value.is_floating_point()
         options = [s for s in scalars if _warp.admits(inner, s) and (not real or _warp.is_float(s))]
         if len(options) == 1:
             scalar = options[0]

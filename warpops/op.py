@@ -91,6 +91,7 @@ class WarpOp:
     def _register(self) -> None:
         """Register the op with PyTorch, anew where its backward or its vmap rule has changed."""
         self._registration = Registration(self.name, self._plan, self._instances, self._backward, self._vmap)
+        self._registration.runtime.numbered = self._numbered
         self._call = self._registration.call
 
     def register_backward(self, fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,6 +47,7 @@ class Runtime:
         self.functional = not plan.mutated and not front.handles
         """Graphs hold the functional raw ops, and Inductor is taught to lower them over buffers that it plans."""
         self._lowered = False
+        self.numbered = False
         self._eager: Any = None
         self._function: Any = None
 
@@ -93,6 +94,7 @@ class Runtime:
             "special": self.special,
             "explain_failure": self.explain_failure,
             "refuse_mutation": self.refuse_mutation,
+            "resolve_negated": self.resolve_negated,
             "refuse_gradient": self.refuse_gradient,
             "traced_forward": self.traced_forward,
             "traced_backward": self.traced_backward,
@@ -214,6 +216,21 @@ class Runtime:
             checks.measure(self.name, instance.plan, values, self.device(arguments))
         except (AttributeError, TypeError, RuntimeError):
             return
+
+    def resolve_negated(self, arguments: tuple[Any, ...]) -> Any:
+        """Call with mutated tensors that carry PyTorch's lazy negation: on plain numbers, which then go back."""
+        plain = list(arguments)
+        changed = []
+        for index, slot in enumerate(self.plan.inputs):
+            value = arguments[index]
+            if slot.role == "mutated" and value is not None and value.is_neg():
+                plain[index] = value.resolve_neg()
+                changed.append(index)
+        results = self.traced(tuple(plain)) if torch.compiler.is_compiling() else self._eager()(*plain)
+        with torch.no_grad():
+            for index in changed:
+                arguments[index].copy_(plain[index])
+        return results
 
     def refuse_mutation(self, arguments: tuple[Any, ...]) -> None:
         values = self.values(arguments)
@@ -347,6 +364,11 @@ class Runtime:
 
     def pin(self) -> None:
         """A graph is being made with this op: keep its operators for as long as the process lives."""
+        if self.numbered and torch.compiler.is_exporting():
+            raise ArgumentError(
+                f"{self.name}: the name was numbered because it was taken, and may stand for another op where the program "
+                f"is loaded; give the op a name of its own with name='namespace::op' to export it"
+            )
         lease = self.lease()
         if lease is not None:
             _pinned.add(lease)
@@ -356,8 +378,11 @@ class Runtime:
     def traced(self, arguments: tuple[Any, ...]) -> Any:
         """The public op while a graph is traced."""
         values = self.values(arguments)
-        if self.plan.mutated and torch.is_grad_enabled():
-            self.refuse_mutation(arguments)
+        if self.plan.mutated:
+            if torch.is_grad_enabled():
+                self.refuse_mutation(arguments)
+            if any(values[s.name] is not None and values[s.name].is_neg() for s in self.plan.mutated):
+                return self.resolve_negated(arguments)
         wants = torch.is_grad_enabled() and any(
             isinstance(values[slot.name], torch.Tensor) and values[slot.name].requires_grad for slot in self.plan.gradients
         )

@@ -106,6 +106,7 @@ class Forward(Pieces):
             data[slot.name] = pointer
         self._pack("arguments", self.pack, self.packed(shapes, data, {}, {}))
         text.add(f"{self.launcher}.forward({device}, {dims}, {text.local('arguments')})")
+        self.give_back()
 
     def _pack(self, variable: str, pack: str, parts: list[str]) -> None:
         text = self.text

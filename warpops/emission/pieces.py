@@ -97,6 +97,8 @@ class Pieces:
                     self.text.add(f"    {self.refusal()}")
                 self.text.add(f"{stride} = {slot.name}.stride()")
                 dense = self._dense(slot, stride)
+                if dense and slot.role == "mutated" and compare:
+                    self.text.add(f"{self.local(slot, 'given')} = {slot.name}")
                 if dense:
                     self.text.add(f"if {dense}:")
                     self.text.add(f"    {slot.name} = {slot.name}.contiguous()")
@@ -115,6 +117,16 @@ class Pieces:
                 parts.append(f"{stride}[{slot.leaf.ndim + axis}] != {expected}")
             expected *= component[axis]
         return " or ".join(reversed(parts))
+
+    def give_back(self) -> None:
+        """What was changed in a dense copy goes back to the array that was given."""
+        for slot in self.plan.mutated:
+            if not self._dense(slot, ""):
+                continue
+            given = self.local(slot, "given")
+            test = f"{slot.name} is not None and {given} is not {slot.name}" if slot.optional else f"{given} is not {slot.name}"
+            self.text.add(f"if {test}:")
+            self.text.add(f"    {given}.copy_({slot.name})")
 
     def find_device(self) -> str:
         """Name the device, and compare the arrays' devices."""
