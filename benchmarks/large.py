@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import warp as wp
 
-from common import Bar, environment, interleave, judge, table, write_json
+from common import Bar, clock_for, environment, interleave, judge, table, write_json
 from rivals import Launches, himmelblau, himmelblau_op, logistic, logistic_op
 from warpops import WarpOp
 
@@ -90,6 +90,7 @@ def measure_time(subject: Subject, size: int, rounds: int, device: str) -> dict[
         rounds=rounds,
         chunk=1e-3,
         device=device,
+        clock=clock_for(device),
     )
     found = {name: samples.median(name) for name in samples.seconds}
     for what in ("forward", "both"):

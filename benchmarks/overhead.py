@@ -26,7 +26,19 @@ from typing import Any
 import torch
 import warp as wp
 
-from common import Bar, Call, Samples, environment, interleave, judge, microseconds, plot_bars, table, write_json
+from common import (
+    Bar,
+    Call,
+    Samples,
+    clock_for,
+    environment,
+    interleave,
+    judge,
+    microseconds,
+    plot_bars,
+    table,
+    write_json,
+)
 from rivals import (
     Launches,
     add_ops,
@@ -262,7 +274,7 @@ def main() -> int:
     calls = single_calls(options.size, options.device)
     if options.strict:
         calls |= further_calls(options.size, options.device)
-    samples = interleave(calls, rounds=options.rounds, device=options.device)
+    samples = interleave(calls, rounds=options.rounds, device=options.device, clock=clock_for(options.device))
     compiles = cold_compile(options.size, options.compiles) if options.strict and options.compiles else {}
 
     about = environment(options.device)

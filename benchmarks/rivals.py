@@ -87,7 +87,7 @@ def library_recipe(kernel: wp.Kernel, dtype: Any) -> Callable[[torch.Tensor, int
     Tensors are wrapped by ``wp.from_torch`` at each launch, the output is Warp's, the number of elements is an
     argument, and what the backward op needs is left on the context. The kernel maps an array of ``dtype`` to floats.
     """
-    name = f"rivals::{kernel.key}"
+    name = f"recipe::{kernel.key}"
 
     @torch.library.custom_op(name, mutates_args=())
     def forward_op(source: torch.Tensor, count: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ import warp as wp
 
 from warpops import WarpOp, warp_op
 
-# --- Structs: a dict, a dataclass, a named tuple or any object with the fields ------------------------------------------
+# --- Structs: a dict, a dataclass, a named tuple or any object with the fields
 
 
 @wp.struct
@@ -55,7 +55,7 @@ def structs() -> None:
     print(f"struct: moved to z = {x[0, 2].item():.3f}; schema {step.schema.split('(', 1)[1]}")
 
 
-# --- Generic kernels: one kernel for every dtype ------------------------------------------------------------------------
+# --- Generic kernels: one kernel for every dtype
 
 
 @warp_op
@@ -73,7 +73,7 @@ def generics() -> None:
         print(f"generic: {y.dtype}, {y.tolist()}, gradient {grad.tolist()}")
 
 
-# --- Tiles: one block of threads for each row ---------------------------------------------------------------------------
+# --- Tiles: one block of threads for each row
 
 
 @warp_op("x[n, 16] -> y[n]", tiled=True, block_dim=64)
@@ -91,7 +91,7 @@ def tiles() -> None:
     print(f"tiles: norms {[round(value, 2) for value in row_norm(x).tolist()]}")
 
 
-# --- Handles: the object itself; it lives until the backward ran --------------------------------------------------------
+# --- Handles: the object itself; it lives until the backward ran
 
 
 @warp_op("p[n] -> d[n]")
@@ -117,7 +117,7 @@ def meshes() -> None:
         print(f"mesh: distances {[round(d, 3) for d in result.tolist()]}, |gradient| {direction.norm(dim=1).tolist()}")
 
 
-# --- Factories: each op keeps its own constants and functions -----------------------------------------------------------
+# --- Factories: each op keeps its own constants and functions
 
 
 def make_activation(function: Any, scale: float) -> WarpOp:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import kernels
 import pytest
 import torch
 import warp as wp
 
+import kernels
 from warpops import ArgumentError, GradientWarning, WarpOp, warp_op
 from warpops.testing import CheckError, check
 from warpops.verify import run_checks

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, compiled, graph_count, inductor
 
+from support import check_against, close, compiled, graph_count, inductor
 from warpops import ArgumentError, SignatureError, handles, warp_op
 
-wp.init()
+
+@pytest.fixture(autouse=True, scope="module")
+def warp_ready():
+    """Warp's own objects need a started Warp; ops start it themselves."""
+    wp.init()
+
 
 CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=np.float32)
 FACES = np.array(
@@ -43,7 +49,7 @@ def distance(mesh: wp.uint64, p: wp.array[wp.vec3], d: wp.array[float]):
 @wp.kernel
 def neighbours(grid: wp.uint64, p: wp.array[wp.vec3], w: wp.array[float], r: float, y: wp.array[float]):
     i = wp.tid()
-    total = float(0.0)
+    total = wp.float32(0.0)
     for j in wp.hash_grid_query(grid, p[i], r):
         if wp.length(p[i] - p[j]) < r:
             total += w[j]
@@ -51,7 +57,9 @@ def neighbours(grid: wp.uint64, p: wp.array[wp.vec3], w: wp.array[float], r: flo
 
 
 @wp.kernel
-def overlaps(bvh: wp.uint64, lower: wp.array[wp.vec3], upper: wp.array[wp.vec3], w: wp.array[float], y: wp.array[float]):
+def overlaps(
+    bvh: wp.uint64, lower: wp.array[wp.vec3], upper: wp.array[wp.vec3], w: wp.array[float], y: wp.array[float]
+):
     i = wp.tid()
     query = wp.bvh_query_aabb(bvh, lower[i], upper[i])
     k = wp.int32(0)
@@ -235,11 +243,21 @@ def test_types_that_no_argument_stands_for():
         i = wp.tid()
         y[i] = 0.0
 
+    def call(x: Callable, y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x(float(i))
+
+    def call_warp(x: wp.Function, y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x(float(i))
+
     for kernel, advice in (
         (indexed, r"index the tensor before the call, as in op\(x\[idx\]\)"),
         (fabric, r"take a wp.array"),
         (texture, r"texels as an array"),
         (pair, r"items as separate arguments"),
+        (call, r"one kernel per function"),
+        (call_warp, r"one kernel per function"),
     ):
         with pytest.raises(SignatureError, match=rf"argument 'x' has the type .*{advice}"):
             warp_op(kernel)

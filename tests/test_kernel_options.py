@@ -9,8 +9,8 @@ import types
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, compiled, run_script
 
+from support import check_against, close, compiled, run_script
 from warpops import GradientError, warp_op
 
 
@@ -59,7 +59,7 @@ def test_deterministic_mode(mode):
     torch.library.opcheck(op.overload, (torch.randn(5, requires_grad=True), index))
 
 
-# --- custom gradients -------------------------------------------------------------------------------------------------
+# --- custom gradients
 
 
 @wp.func
@@ -151,12 +151,12 @@ def test_native_snippet_with_an_adjoint(mode):
     torch.library.opcheck(op.overload, (torch.randn(3, requires_grad=True),))
 
 
-# --- where kernels are defined ------------------------------------------------------------------------------------------
+# --- where kernels are defined
 
 
 class Physics:
     @wp.kernel
-    def twice(x: wp.array[float], y: wp.array[float]):
+    def twice(x: wp.array[float], y: wp.array[float]):  # noqa: N805 - a kernel, not a method
         i = wp.tid()
         y[i] = x[i] * 2.0
 
@@ -198,7 +198,10 @@ def test_kernel_in_a_notebook_cell(header, mode):
 
 
 def test_kernel_of_a_script(tmp_path):
-    text = SOURCE + "import torch\nx = torch.ones(2, requires_grad=True)\nmade(x).sum().backward()\nprint(made.name, x.grad)\n"
+    text = (
+        SOURCE
+        + "import torch\nx = torch.ones(2, requires_grad=True)\nmade(x).sum().backward()\nprint(made.name, x.grad)\n"
+    )
     assert "warpops::made tensor([5., 5.])" in run_script(text, tmp_path / "script.py")
 
 

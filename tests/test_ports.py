@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, compiled
 
+from support import check_against, close, compiled
 from warpops import warp_op
 
-wp.init()
+
+@pytest.fixture(autouse=True, scope="module")
+def warp_ready():
+    """Warp's own objects need a started Warp; ops start it themselves."""
+    wp.init()
 
 
 # user: skinning
@@ -34,6 +38,8 @@ def skin(
     for k in range(indices.shape[1]):
         total += weights[i, k] * wp.transform_point(joints[indices[i, k]], rest[i])
     posed[i] = total
+
+
 # end
 
 
@@ -87,6 +93,8 @@ def encode(p: wp.array[wp.vec2], table: wp.array2d[wp.vec2], base: float, growth
         + (1.0 - u) * v * table[level, grid_hash(x, y + 1, size)]
         + u * v * table[level, grid_hash(x + 1, y + 1, size)]
     )
+
+
 # end
 
 
@@ -148,6 +156,8 @@ def signed_distance(mesh: wp.uint64, p: wp.array[wp.vec3], d: wp.array[float], n
     offset = p[i] - wp.mesh_eval_position(mesh, query.face, query.u, query.v)
     d[i] = query.sign * wp.length(offset)
     normal[i] = query.sign * wp.normalize(offset)
+
+
 # end
 
 
@@ -190,6 +200,8 @@ def cloud_gradient(
         j = columns[e]
         total += (x[j] - x[i]) * (weights[e] * (f[j] - f[i]))
     grad[i] = total
+
+
 # end
 
 
@@ -242,6 +254,8 @@ def spline(grid: wp.array3d[float], p: wp.array[wp.vec3], value: wp.array[float]
                 ib = wp.clamp(y + b - 1, 0, grid.shape[1] - 1)
                 ic = wp.clamp(z + c - 1, 0, grid.shape[2] - 1)
                 value[i] += bx[a] * by[b] * bz[c] * grid[ia, ib, ic]
+
+
 # end
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, compiled, graph_count
 
+from support import check_against, close, compiled, graph_count
 from warpops import ArgumentError, SignatureError, warp_op
 
 
@@ -83,7 +83,8 @@ def as_namespace(pos, mass, spring, count, ids):
 
 
 def as_dict(pos, mass, spring, count, ids):
-    return dict(pos=pos, mass=mass, spring={"stiffness": spring.stiffness, "axis": spring.axis}, count=count, ids=ids)
+    inner = {"stiffness": spring.stiffness, "axis": spring.axis}
+    return {"pos": pos, "mass": mass, "spring": inner, "count": count, "ids": ids}
 
 
 def as_ordered(pos, mass, spring, count, ids):
@@ -176,7 +177,8 @@ def test_module_with_parameters_is_a_struct():
 
 
 def test_schema_names_fields_readably():
-    assert "Tensor s_pos, Tensor s_mass, float s_spring_stiffness, float[] s_spring_axis, SymInt s_count" in pull_op.schema
+    flat = "Tensor s_pos, Tensor s_mass, float s_spring_stiffness, float[] s_spring_axis, SymInt s_count"
+    assert flat in pull_op.schema
     assert list(pull_op.__signature__.parameters) == ["s", "bias"]
     assert "s.pos: input [n]" in pull_op.explain()
 
@@ -190,7 +192,7 @@ def test_struct_opcheck_and_gradcheck():
     assert torch.autograd.gradcheck(lambda pos, mass: op({"pos": pos, "mass": mass}), given)
 
 
-# --- outputs, in-out, scratch, mutates ----------------------------------------------------------------------------------
+# --- outputs, in-out, scratch, mutates
 
 
 @wp.struct
@@ -276,9 +278,8 @@ def test_struct_field_changed_in_place():
 
 def test_struct_fields_of_every_kind(mode):
     op = warp_op(configured, "x[n] -> y[n]")
-    config = dict(
-        scale=(2.0, 3.0), m=[[1.0, 2.0], [3.0, 4.0]], q=(0.0, 0.0, 0.0, 1.0), n=3, flag=True, half=0.5, small=3, big=7
-    )
+    config = {"scale": (2.0, 3.0), "m": [[1.0, 2.0], [3.0, 4.0]], "q": (0.0, 0.0, 0.0, 1.0), "n": 3, "flag": True}
+    config |= {"half": 0.5, "small": 3, "big": 7}
 
     def reference(x):
         y = (x * torch.tensor([2.0, 3.0])) @ torch.tensor([[1.0, 2.0], [3.0, 4.0]]).T
@@ -310,7 +311,7 @@ def configured(x: wp.array[wp.vec2], c: Config, y: wp.array[float]):
     y[i] = v[0] * f * float(c.half) * float(c.small) + c.q[3] * v[1] + float(c.big)
 
 
-# --- messages -----------------------------------------------------------------------------------------------------------
+# --- messages
 
 
 def body(**changed):
@@ -327,7 +328,7 @@ WRONG = [
     (lambda: None, r"'s\.pos': .* got None without"),
     (lambda: torch.zeros(3), r"'s\.pos': .* got a tensor without"),
     (lambda: body(pos=None), r"'s\.pos': expected a tensor .*got None"),
-    (lambda: body(pos=torch.zeros(4, 3, dtype=torch.float64)), r"'s\.pos': expected dtype torch\.float32 .*got torch\.float64"),
+    (lambda: body(pos=torch.zeros(4, 3).double()), r"'s\.pos': expected dtype torch\.float32 .*got torch\.float64"),
     (lambda: body(mass=torch.zeros(3)), r"'s\.mass': expected size 4 on axis 0 .*got 3"),
     (lambda: body(spring={"stiffness": 1.0}), r"'s\.spring\.axis': expected a dict with the key 'axis'"),
     (lambda: body(spring={"stiffness": 1.0, "axis": (1.0, 2.0)}), r"'s\.spring\.axis': expected 3 numbers"),

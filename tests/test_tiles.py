@@ -1,12 +1,12 @@
-"""Tile kernels: launch size without the lane, shared memory, reductions, products and factorisations, with gradients."""
+"""Tile kernels: launch size without the lane, reductions, products and factorisations, with gradients."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import warp as wp
-from support import check_against, close
 
+from support import check_against, close
 from warpops import ArgumentError, GradientWarning, SignatureError, warp_op
 
 TILE = 8
@@ -22,7 +22,7 @@ def row_norms(x: wp.array2d[float], y: wp.array[float]):
 
 @wp.kernel
 def lane_norms(x: wp.array2d[float], y: wp.array[float]):
-    i, lane = wp.tid()
+    i, _lane = wp.tid()
     row = wp.tile_load(x[i], shape=TILE, storage="shared")
     wp.tile_atomic_add(y, wp.tile_sum(row * row), offset=i)
 
@@ -39,10 +39,10 @@ def multiply(a: wp.array2d[float], b: wp.array2d[float], c: wp.array2d[float]):
 
 
 @wp.kernel
-def factor(b: wp.array3d[float], l: wp.array3d[float]):
+def factor(b: wp.array3d[float], root: wp.array3d[float]):
     i = wp.tid()
     half = wp.tile_load(b[i], shape=(BLOCK, BLOCK))
-    wp.tile_store(l[i], wp.tile_cholesky(half + wp.tile_transpose(half)))
+    wp.tile_store(root[i], wp.tile_cholesky(half + wp.tile_transpose(half)))
 
 
 @wp.kernel
@@ -102,9 +102,9 @@ def test_cotangent_is_not_consumed():
 
 
 def test_cholesky(mode):
-    call = mode(warp_op(factor, "b[n, 4, 4] -> l[n, 4, 4]", tiled=True, dim="n", block_dim=32))
-    root = torch.randn(3, BLOCK, BLOCK)
-    spd = root @ root.mT + 4.0 * torch.eye(BLOCK)
+    call = mode(warp_op(factor, "b[n, 4, 4] -> root[n, 4, 4]", tiled=True, dim="n", block_dim=32))
+    half = torch.randn(3, BLOCK, BLOCK)
+    spd = half @ half.mT + 4.0 * torch.eye(BLOCK)
     check_against(call, lambda b: torch.linalg.cholesky(b + b.mT), [spd], rtol=1e-3, atol=1e-4)
 
 
@@ -153,7 +153,9 @@ def test_wrong_launch_rank_of_a_tiled_kernel():
 
 def test_leading_batch_dimension_is_an_error_that_names_vmap():
     op = warp_op(row_norms, "x[n, 8] -> y[n]", tiled=True)
-    with pytest.raises(ArgumentError, match=r"'x': expected 2 dimensions .* for 1 leading batch dimension use torch.vmap"):
+    with pytest.raises(
+        ArgumentError, match=r"'x': expected 2 dimensions .* for 1 leading batch dimension use torch.vmap"
+    ):
         op(torch.zeros(2, 5, TILE))
     close(torch.vmap(op)(torch.ones(2, 5, TILE)), torch.full((2, 5), 8.0))
 

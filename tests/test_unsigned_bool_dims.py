@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import warp as wp
-from support import check_against, close, compiled, inductor
 
+from support import check_against, close, compiled, inductor
 from warpops import ArgumentError, warp_op
 
 
@@ -58,9 +58,7 @@ def test_unsigned_integers_under_inductor():
 
 
 @wp.kernel
-def squares(
-    m: wp.array4d[wp.mat33], keep: wp.array[wp.bool], index: wp.array[wp.int64], y: wp.array4d[wp.mat33]
-):
+def squares(m: wp.array4d[wp.mat33], keep: wp.array[wp.bool], index: wp.array[wp.int64], y: wp.array4d[wp.mat33]):
     a, b, c, d = wp.tid()
     if keep[a]:
         y[a, b, c, d] = m[a, b, c, index[d]] * m[a, b, c, index[d]]

@@ -58,9 +58,9 @@ def _buffer(size: Any, dtype: torch.dtype, device: torch.device, fill: Any) -> A
 
 
 def _like(value: torch.Tensor, fill: Any) -> Any:
-    from torch._inductor import ir
+    from torch._inductor.utils import convert_shape_to_inductor as convert_shape
 
-    return _buffer(ir.convert_shape_to_inductor(value.size()), value.dtype, value.device, fill)
+    return _buffer(convert_shape(value.size()), value.dtype, value.device, fill)
 
 
 def _call(op: Any, arguments: list[Any]) -> None:

@@ -23,10 +23,13 @@ dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 
 function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 
-profiling: Callable[[], bool] = torch.autograd._profiler_enabled
+profiling: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 GUARDS: Any = getattr(torch._C._dynamo, "guards", None)
 """PyTorch's guards on tensors; without them no launch is recalled."""
+
+is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = getattr(torch._C, "_is_alias_of")  # noqa: B009
+"""Whether two tensors, fake ones too, share a storage."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Tensors whose dispatch nobody overrides."""

@@ -68,7 +68,7 @@ def is_array(warp_type: Any) -> bool:
 
 def is_null(array: Any) -> bool:
     """Whether an array has no memory, though not for being empty of elements."""
-    return array.ptr is None and (array.shape is None or array.size == 0 and array.dtype is not None and not array.shape[0])
+    return array.ptr is None and (array.shape is None or tuple(array.shape) == (0,))
 
 
 def is_plain_array(warp_type: Any) -> bool:
@@ -80,8 +80,10 @@ def is_texture(warp_type: Any) -> bool:
 
 
 def is_function_type(warp_type: Any) -> bool:
-    return warp_type is Callable or typing.get_origin(warp_type) is Callable.__class__ or (
-        "Callable" in repr(warp_type) or isinstance(warp_type, wp.Function)
+    return (
+        warp_type in (Callable, typing.Callable, wp.Function)
+        or typing.get_origin(warp_type) is Callable
+        or isinstance(warp_type, wp.Function)
     )
 
 
@@ -93,8 +95,8 @@ def type_name(warp_type: Any) -> str:
     return str(warp_type.key) if fields is not None else str(_types.type_repr(warp_type))
 
 
-def specialize(kernel: Any, types: list[Any]) -> Any:
-    """A generic kernel for concrete argument types, as a copy in a module of its own.
+def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
+    """A generic kernel for concrete argument types, as a copy in a module of its own. ``op`` is the name for messages.
 
     Warp builds all overloads of a module together, so that one which can't be built would take the rest with it.
     """
@@ -102,7 +104,7 @@ def specialize(kernel: Any, types: list[Any]) -> Any:
     module.options = dict(kernel.module.options)
     # Code on the CPU is found by the module's name and this number, which starts at zero in each module.
     module.cpu_exec_id = next(_exec_ids)
-    copy = _context.Kernel(
+    copy = _context.Kernel(  # type: ignore[no-untyped-call]
         func=kernel.func,
         key=kernel.key,
         module=module,
@@ -110,7 +112,9 @@ def specialize(kernel: Any, types: list[Any]) -> Any:
         code_transformers=kernel.adj.transformers,
         source=kernel.adj.source,
     )
-    return copy.add_overload(types)
+    concrete = copy.add_overload(types)  # type: ignore[no-untyped-call]
+    concrete.op_name = op
+    return concrete
 
 
 def overload_types(kernel: Any) -> list[list[Any]]:
@@ -125,7 +129,7 @@ def same_types(left: list[Any], right: list[Any]) -> bool:
 
 def is_generic_scalar(warp_type: Any) -> bool:
     """Whether a type stands for several scalar types."""
-    return warp_type is Any or bool(_types.type_is_generic_scalar(warp_type))
+    return warp_type is Any or bool(_types.type_is_generic_scalar(warp_type))  # type: ignore[no-untyped-call]
 
 
 def admits(template: Any, scalar: Any) -> bool:
@@ -133,7 +137,7 @@ def admits(template: Any, scalar: Any) -> bool:
     inner = getattr(template, "_wp_scalar_type_", template)
     if not is_generic_scalar(inner):
         return bool(inner is scalar)
-    return bool(inner is Any or _types.type_matches_template(scalar, inner))
+    return bool(inner is Any or _types.type_matches_template(scalar, inner))  # type: ignore[no-untyped-call]
 
 
 def is_float(scalar: Any) -> bool:
@@ -195,11 +199,12 @@ class Compiled:
         try:
             self.exec = self.module.load(self.device, self.block_dim)
         except Exception as error:
-            if self.kernel.generic_parent is None:
+            if getattr(self.kernel, "op_name", None) is None:
                 raise
             types = ", ".join(f"'{name}': {type_name(warp_type)}" for name, warp_type in argument_types(self.kernel))
             raise ArgumentError(
-                f"{self.kernel.key}: the generic kernel can't be built for the types of this call ({types}): {error}"
+                f"{self.kernel.op_name}: the generic kernel can't be built for the types of this call ({types}): "
+                f"{error}"
             ) from error
         if not self.exec:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")

@@ -75,6 +75,9 @@ def _check_ranks(plan: OpPlan, arrays: tuple[Slot, ...]) -> None:
     for slot in arrays:
         if slot.leaf.ndim + 1 > MAX_RANK:
             raise UnbatchableError(f"'{slot.label}' has {slot.leaf.ndim} dimensions already")
+        if not slot.null_adjoint_safe and plan.gradient == "adjoint":
+            # Warp gives a custom gradient the adjoint of the view itself, which is no array, and it would crash.
+            raise UnbatchableError(f"a custom gradient writes to the adjoint of '{slot.label}'")
 
 
 # --- the kernel -------------------------------------------------------------------------------------------------------

@@ -326,7 +326,7 @@ def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left is right:
         return left.numel() != 0
     real = all(type(t) in _torch.PLAIN and not t.is_meta for t in (left, right))
-    if left.device != right.device or not (real or torch._C._is_alias_of(left, right)):
+    if left.device != right.device or not (real or _torch.is_alias(left, right)):
         return False
     places = [(t.storage_offset(), *t.shape, *t.stride()) for t in (left, right)]
     if not all(isinstance(n, int) for place in places for n in place) or left.numel() == 0 or right.numel() == 0:
@@ -344,7 +344,7 @@ def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
         return numpy.asarray(types.SimpleNamespace(__array_interface__=interface))
 
     try:
-        return bool(numpy.shares_memory(view(left), view(right), max_work=10_000))
+        return bool(numpy.shares_memory(view(left), view(right), max_work=10_000))  # type: ignore[arg-type]
     except numpy.exceptions.TooHardError:
         return True
 
@@ -436,7 +436,7 @@ def _called_dims(op: str, what: str, result: Any, rank: int | None) -> tuple[Any
     dims = (result,) if isinstance(result, (int, torch.SymInt, numpy.integer)) else result
     if not isinstance(dims, (tuple, list)):
         raise ArgumentError(f"{op}: {what}: expected an int or a tuple of ints from the callable, got {result!r}")
-    sizes = []
+    sizes: list[Any] = []
     for item in dims:
         if isinstance(item, torch.SymInt):
             sizes.append(item)

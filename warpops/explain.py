@@ -112,7 +112,7 @@ def _size_reason(plan: OpPlan, slot: Slot) -> str:
         return ""
     if slot.label in dict(declaration.shapes) or not (slot.shape or slot.dims):
         return ""
-    return "sizes from the way wp.tid() indexes it"
+    return "sizes from its indices"
 
 
 def _uses(plan: OpPlan, slot: Slot) -> Iterator[tuple[str, Site]]:

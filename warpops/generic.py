@@ -25,7 +25,7 @@ def resolve(name: str, plan: OpPlan, values: dict[str, Any]) -> Any:
         ArgumentError: the generic tensors' dtypes differ where an output has to follow them.
         SignatureError: no argument says what a generic output's dtype is.
     """
-    return _warp.specialize(plan.kernel.kernel, resolve_types(name, plan, values))
+    return _warp.specialize(name, plan.kernel.kernel, resolve_types(name, plan, values))
 
 
 def resolve_types(name: str, plan: OpPlan, values: dict[str, Any]) -> list[Any]:
@@ -47,7 +47,8 @@ def check_followed(plan: OpPlan) -> None:
         if slot.is_array and slot.leaf.generic:
             raise SignatureError(
                 f"{plan.name}: the dtype of '{slot.label}' is generic, and no input array is, so that nothing says it; "
-                f"annotate it with a type, or declare one with wp.overload before ({plan.kernel.file}:{plan.kernel.line})"
+                f"annotate it with a type, or declare one with wp.overload before "
+                f"({plan.kernel.file}:{plan.kernel.line})"
             )
 
 
@@ -144,23 +145,24 @@ class _Resolver:
         return _warp.array_annotation(self._element_of(slot, template.dtype), slot.leaf.ndim)
 
     def _element_of(self, slot: Slot, template: Any) -> Any:
-        """The element type of a fresh array: the one that the generic tensors share, as far as the annotation is open."""
+        """The element type of a fresh array: the generic tensors' own, as far as the annotation is open."""
         sources = [(other, found.dtype) for other, found in self.given]
         if not sources:
             raise SignatureError(
-                f"{self.name}: the dtype of '{slot.label}' is generic, and no tensor of the call is; annotate it with a "
-                f"type, or declare one with wp.overload"
+                f"{self.name}: the dtype of '{slot.label}' is generic, and no tensor of the call is; annotate it with "
+                f"a type, or declare one with wp.overload"
             )
         scalar = self._shared(slot, [(other, getattr(e, "_wp_scalar_type_", e)) for other, e in sources])
         if slot.leaf.component is not None:
             return _warp.with_element(template, scalar, slot.leaf.component)
         if template is Any:
             return self._shared(slot, sources)
-        shaped = [(other, e) for other, e in sources if hasattr(e, "_shape_") and len(e._shape_) == len(template._shape_)]
+        rank = len(template._shape_)
+        shaped = [(other, e) for other, e in sources if hasattr(e, "_shape_") and len(e._shape_) == rank]
         if not shaped:
             raise SignatureError(
-                f"{self.name}: the size of the elements of '{slot.label}' is generic, and no tensor of the call says it; "
-                f"annotate it with a type, or declare one with wp.overload"
+                f"{self.name}: the size of the elements of '{slot.label}' is generic, and no tensor of the call says "
+                f"it; annotate it with a type, or declare one with wp.overload"
             )
         return _warp.with_element(template, scalar, tuple(self._shared(slot, shaped)._shape_))
 
@@ -203,7 +205,8 @@ class _Resolver:
             shape = (shape[0] or count,)
         elif 0 in shape:
             side = math.isqrt(count)
-            shape = (shape[0] or (count // shape[1] if shape[1] else side), shape[1] or (count // shape[0] if shape[0] else side))
+            rows, columns = shape
+            shape = (rows or (count // columns if columns else side), columns or (count // rows if rows else side))
         if math.prod(shape) != count:
             raise ArgumentError(
                 f"{self.name}: argument '{label}': expected the numbers of a {self.slots[label].leaf.type_name}, got "
@@ -215,8 +218,8 @@ class _Resolver:
 def align(instance: Instance, plan: OpPlan) -> Instance:
     """An instance whose launches take what the generic plan's operators give them.
 
-    Which arrays have gradients depends on the dtypes: the operators have a place for every array that might have one, and
-    the launches only for those that do. Numbers of a generic vector arrive as floats.
+    Which arrays have gradients depends on the dtypes: the operators have a place for every array that might have one,
+    and the launches only for those that do. Numbers of a generic vector arrive as floats.
     """
     concrete = instance.plan
     integral = [
@@ -249,7 +252,8 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
     forward, forward_into = numbers(instance.forward), numbers(instance.forward_into)
     prepare, backward_into = numbers(instance.prepare), numbers(instance.backward_into)
     backward = numbers(instance.backward)
-    assert forward is not None and forward_into is not None
+    assert forward is not None
+    assert forward_into is not None
     if any(slot.leaf.generic and not slot.is_array for slot in plan.inputs):
         # A remembered launch is found by its tensors; a number's type would have to be compared as well.
         instance = dataclasses.replace(instance, recall_forward=None, recall_backward=None)

@@ -54,7 +54,9 @@ def object_of(handle: int) -> Any:
     """The live object that has an id, where one was seen; else None."""
     reference = _known.get(handle & 0xFFFFFFFFFFFFFFFF)
     value = reference() if reference is not None else None
-    return value if value is not None and value.id == handle & 0xFFFFFFFFFFFFFFFF else None
+    if value is None or value.id != handle & 0xFFFFFFFFFFFFFFFF:
+        return None
+    return value
 
 
 def check_device(op: str, label: str, handle: int, device: torch.device) -> None:
@@ -66,15 +68,15 @@ def check_device(op: str, label: str, handle: int, device: torch.device) -> None
     value = object_of(handle)
     if value is None:
         return
-    where = wp.device_to_torch(value.device)
+    where = str(wp.device_to_torch(value.device))
     if where != str(device) and not (device.index is None and where.startswith(device.type)):
         raise ArgumentError(
-            f"{op}: argument '{label}': expected a {type(value).__name__} on {device}, the device of the tensors, got one "
-            f"on {where}"
+            f"{op}: argument '{label}': expected a {type(value).__name__} on {device}, the device of the tensors, got "
+            f"one on {where}"
         )
 
 
-def alive(*handles: int) -> tuple[Any, ...]:
+def alive(*handles: Any) -> tuple[Any, ...]:
     """The objects behind ids, for an autograd node to hold. Symbolic ids, of traced code, have none."""
     return tuple(object_of(handle) for handle in handles if isinstance(handle, int))
 

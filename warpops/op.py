@@ -223,7 +223,19 @@ class WarpOp:
         return self._registration.source
 
     def explain(self) -> str:
-        """Roles, shapes, launch size, initial values and gradient policy, each with its reason, as text."""
+        """Roles, shapes, launch size, initial values and gradient policy, each with its reason, as text.
+
+        Example:
+            >>> import warp as wp
+            >>> from warpops import warp_op
+            >>> @warp_op
+            ... @wp.kernel
+            ... def negate(x: wp.array[float], y: wp.array[float]):
+            ...     i = wp.tid()
+            ...     y[i] = -x[i]
+            >>> print(negate.explain().split("launch size")[1].splitlines()[1])
+              n (coordinate 0 of wp.tid(): it indexes axis 0 of 'x')
+        """
         return explain(self.name, self._plan)
 
     def preload(self, device: torch.device | str | None = None) -> None:
@@ -275,7 +287,7 @@ def _find_attribute(op: WarpOp) -> str | None:
     for part in op._plan.kernel.qualname.split("."):
         target = getattr(target, part, None)
     if target is op:
-        return op._plan.kernel.qualname
+        return str(op._plan.kernel.qualname)
     for name, value in vars(module).items():
         if value is op:
             return name

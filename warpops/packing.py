@@ -124,6 +124,7 @@ BOUNDS = {rank: struct.Struct(f"={rank}I{'4x' if rank % 2 else ''}QQ").pack for 
 
 def bfloat16_bits(value: float) -> int:
     """A float as the 16 bits of bfloat16, rounded to nearest even."""
+    bits: int
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     if value != value:
         return (bits >> 16) | 0x40

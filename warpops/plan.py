@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from .declaration import Callback, Declaration
 from .effects import ArrayEffects, Effects, Hazard, Premise
@@ -213,8 +213,7 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     parameters = _parameters(kernel, declaration, slots)
     required = [s for p in parameters for s in p.slots if s.is_array and not s.optional]
     device_argument = not required
-    names = [parameter.name for parameter in parameters]
-    if device_argument and "device" in names:
+    if device_argument and any(parameter.name == "device" for parameter in parameters):
         raise SignatureError(
             f"{kernel.name}: the op has no required array and so gets an argument 'device' of its own; rename the "
             f"kernel's argument 'device' ({kernel.file}:{kernel.line})"
@@ -283,9 +282,9 @@ def _init_of(
 ) -> tuple[Init, str]:
     declared = dict(declaration.inits).get(leaf.label, declaration.init)
     if declared == "zeros" or declared == "empty":
-        return declared, "declared"  # type: ignore[return-value]
+        return cast(Init, declared), "declared"
     if declared is not None and declared != "auto":
-        return float(declared) if leaf.differentiable else declared, "declared"  # type: ignore[arg-type]
+        return cast(Init, float(declared) if leaf.differentiable else declared), "declared"
     missing = covers_exactly(shape, known, extents, names)
     if missing is None:
         return "empty", f"every element is written: {known.filled_why}" if known.filled_why else "every element is written"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from .declaration import Declaration
 from .effects import ArrayEffects, Effects
@@ -83,7 +83,7 @@ def _declared(
     if not leaf.is_array:
         if label in declaration.tensor_scalars:
             return "tensor_scalar", "declared in tensor_scalars"
-        return leaf.kind, ""
+        return cast(Role, leaf.kind), ""
     if label in declaration.mutates:
         return "mutated", "declared in mutates"
     if label in scratch:

@@ -37,7 +37,8 @@ class Runtime:
         self.name, self.plan, self.front, self.instances = name, plan, front, instances
         self.public_op, self.forward_op = registration.public_op, registration.forward_op
         self.forward_into_op = registration.forward_into_op
-        self.backward_op, self.backward_into_op = registration.backward_op, registration.backward_into_op
+        self.backward_op: Any = registration.backward_op
+        self.backward_into_op: Any = registration.backward_into_op
         self.key = f"{name}.{registration.key}"
         self.lease = weakref.ref(registration.lease)
         self.slots = {slot.name: slot for slot in plan.slots}
@@ -423,8 +424,8 @@ class Runtime:
     def traced_backward(self, *arguments: Any, token: torch.Tensor | None = None) -> list[Any]:
         """The backward in traced code. The op takes the token of live objects too, so that it lasts until then."""
         if self.functional:
-            grads: list[Any] = self.backward_op(*arguments)
-            return grads
+            found: list[Any] = self.backward_op(*arguments)
+            return found
         instance = self.instances.select(arguments)
         plan, front = self.plan, self.front
         assert instance.prepare is not None
@@ -503,16 +504,16 @@ class Runtime:
         self, arguments: tuple[Any, ...], results: tuple[Any, ...], grads: tuple[Any, ...], needed: tuple[bool, ...]
     ) -> tuple[Any, ...]:
         """Call the registered backward; returns one gradient per value of the schema."""
-        return self.custom(self, arguments, results, grads, needed)
+        found: tuple[Any, ...] = self.custom(self, arguments, results, grads, needed)
+        return found
 
     # --- double backward ----------------------------------------------------------------------------------------------
 
     def backward_once(self, function: Any, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         """A backward that is itself recorded: right as it is, an error where it is differentiated."""
         with torch.no_grad():
-            grads = function.backward(ctx, *cotangents)
-        if not isinstance(grads, tuple):
-            grads = (grads,)
+            found = function.backward(ctx, *cotangents)
+        grads: tuple[Any, ...] = found if isinstance(found, tuple) else (found,)
         tensors = [g for g in grads if g is not None]
         sources = [t for t in (*ctx.saved_tensors, *cotangents) if isinstance(t, torch.Tensor) and t.requires_grad]
         if not sources or not tensors:

@@ -15,8 +15,8 @@ from .errors import ArgumentError
 def field_reader(op: str, optional: frozenset[str], refuse_traced: Callable[[int, Any], Any]) -> Callable[..., Any]:
     """What the generated front calls for each field.
 
-    ``optional`` are the labels of fields that may be missing, which is the same as None. ``refuse_traced`` tells a wrong
-    argument where PyTorch traces: an exception raised there would lose its text.
+    ``optional`` are the labels of fields that may be missing, which is the same as None. ``refuse_traced`` tells a
+    wrong argument where PyTorch traces: an exception raised there would lose its text.
     """
 
     def field(value: Any, index: int, label: str, *path: str) -> Any:
@@ -60,4 +60,5 @@ def tensor_of(array: Any) -> torch.Tensor | None:
     """The tensor over a Warp array's memory, for the fields of a ``wp.struct`` instance; None for a null array."""
     if _warp.is_null(array):
         return None
-    return wp.to_torch(array, requires_grad=False)
+    tensor: torch.Tensor = wp.to_torch(array, requires_grad=False)
+    return tensor

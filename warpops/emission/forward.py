@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .. import checks
+from ..errors import ArgumentError
 from ..plan import Slot
 from .pieces import PACK_ERRORS, Pieces
 
@@ -122,7 +123,7 @@ class Forward(Pieces):
         text.add(f"    {too_large}()")
 
     def _too_large(self) -> None:
-        raise checks.ArgumentError(
+        raise ArgumentError(
             f"{self.op}: an array is too large for Warp's descriptors, which hold sizes and byte strides of 31 bits; split "
             f"the call, or pass the tensor .contiguous()"
         )

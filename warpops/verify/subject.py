@@ -172,24 +172,29 @@ def op_arguments(parameters: tuple[Parameter, ...], values: Values, with_device:
 
 
 def schema_value(slot: Slot, value: Any) -> Any:
-    """What the schema takes for a value that the op takes."""
-    if slot.is_array:
+    """What the schema takes for a value that the op takes; what is wrong stays as it is, for the op to refuse."""
+    if slot.is_array or isinstance(value, torch.Tensor):
         return value
     scalar = slot.leaf.scalar
-    kind = "int" if slot.role == "size" else "float" if scalar is None else scalar.kind
-    convert = {"float": float, "int": int, "bool": bool}[kind]
+    kind = "int" if slot.role == "size" else None if scalar is None else scalar.kind
     if slot.leaf.kind == "vector":
         items = checks.flatten(value)
-        return value if items is None else [convert(checks.plain_number(item)) for item in items]
+        return value if items is None else [plain(item, kind or "float") for item in items]
     if slot.leaf.kind == "handle":
-        plain = checks.plain_number(value if isinstance(value, int) else getattr(value, "id", value))
-        return value if plain is None else int(plain) - 2**64 if plain >= 2**63 else int(plain)
-    if slot.role == "tensor_scalar" and not isinstance(value, torch.Tensor):
-        return torch.tensor(value, dtype=torch.float64 if kind == "float" else torch.int64)
-    plain = checks.plain_number(value)
-    if plain is None or (scalar is None and slot.role != "size"):
+        number = plain(value if isinstance(value, int) else getattr(value, "id", value), "int")
+        return number - 2**64 if isinstance(number, int) and number >= 2**63 else number
+    number = plain(value, kind)
+    if slot.role == "tensor_scalar":
+        return torch.tensor(number, dtype=torch.int64 if kind == "int" else torch.float64)
+    return number
+
+
+def plain(value: Any, kind: str | None) -> Any:
+    """A Python number of the kind, if it is one."""
+    number = checks.plain_number(value)
+    if number is None or (kind == "int" and isinstance(number, float)) or (kind == "bool" and number not in (0, 1)):
         return value
-    return convert(plain)
+    return number if kind is None else {"float": float, "int": int, "bool": bool}[kind](number)
 
 
 def same_layout(tensor: torch.Tensor) -> torch.Tensor:
