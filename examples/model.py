@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import warp as wp
@@ -35,8 +36,11 @@ def cauchy(r2: float) -> float:
     return 1.0 / (1.0 + r2)
 
 
-def radial_kernel(falloff: wp.Function) -> wp.Kernel:
-    """The kernel of one layer: value i, k is the falloff of point i's distance to centre k, in widths of k."""
+def radial_kernel(falloff: Any) -> Any:
+    """The kernel of one layer: value i, k is the falloff of point i's distance to centre k, in widths of k.
+
+    ``falloff`` is a ``wp.func``, which type checkers take for the plain function that it was made of.
+    """
 
     @wp.kernel
     def radial(
@@ -55,7 +59,7 @@ def radial_kernel(falloff: wp.Function) -> wp.Kernel:
 class RadialLayer(nn.Module):
     """(N, 2) -> (N, features): how near each point is to each of a set of learned centres."""
 
-    def __init__(self, features: int, falloff: wp.Function):
+    def __init__(self, features: int, falloff: Any):
         super().__init__()
         self.centre = nn.Parameter(2 * torch.rand(features, 2) - 1)
         self.width = nn.Parameter(torch.full((features,), 0.5))

@@ -93,17 +93,19 @@ def draw(path: torch.Tensor, file: Path, shown: int = 60) -> None:
     some = path[:, : min(shown, path.shape[1])].numpy()
     when = np.unique(np.geomspace(1, len(some), 300).astype(int)) - 1  # most happens early
     when = np.union1d(when, np.arange(min(300, len(some))))
+    drawn = []
     for points in some.transpose(1, 0, 2):
         corners = points[when]
         pieces = np.stack([corners[:-1], corners[1:]], 1)
-        lines = LineCollection(pieces, cmap="plasma", norm=LogNorm(1, len(some)), linewidths=0.9, alpha=0.8)
+        lines = LineCollection(list(pieces), cmap="plasma", norm=LogNorm(1, len(some)), linewidths=0.9, alpha=0.8)
         lines.set_array(when[1:])
         left.add_collection(lines)
+        drawn.append(lines)
     left.scatter(*some[0].T, s=9, color="white", edgecolor="black", linewidth=0.5, zorder=3, label="start")
     left.scatter(1, 1, s=190, marker="*", color="gold", edgecolor="black", linewidth=0.8, zorder=4, label="minimum")
     left.set(xlim=(-2.6, 2.6), ylim=(-1.8, 3.6), xlabel="x", ylabel="y", title=f"Paths of {some.shape[1]} points")
     left.legend(loc="lower left", framealpha=0.9)
-    figure.colorbar(lines, ax=left, label="step", pad=0.01)
+    figure.colorbar(drawn[0], ax=left, label="step", pad=0.01)
 
     far = (path - MINIMUM).norm(dim=-1).clamp(min=1e-7)
     quantiles = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])

@@ -48,3 +48,24 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Counts launches: ``[forward, adjoint]``."""
+    from warpops.launch import Launcher
+
+    counts = [0, 0]
+    forward, adjoint = Launcher.forward, Launcher.adjoint
+
+    def count_forward(self, *arguments):
+        counts[0] += 1
+        return forward(self, *arguments)
+
+    def count_adjoint(self, *arguments):
+        counts[1] += 1
+        return adjoint(self, *arguments)
+
+    monkeypatch.setattr(Launcher, "forward", count_forward)
+    monkeypatch.setattr(Launcher, "adjoint", count_adjoint)
+    return counts

@@ -1,6 +1,6 @@
 """What type checkers and editors see: mypy and pyright over the examples, and the signature of an op.
 
-Warp's own stubs don't model what is allowed in a kernel (``x[i] = ...``), so what is told of kernels' bodies is left out.
+Warp's own stubs don't model what is allowed in a kernel (``x[i] = ...``), so what is told of kernels is left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ assert_type(declared.explain(), str)
 assert_type(declared.schema, str)
 z: torch.Tensor = declared(torch.ones(3))
 first, second = made(torch.ones(3), n=3)
-check(declared, torch.ones(3), n=3)
+check(declared, torch.ones(3))
+check(made, torch.ones(3), n=3)
 """
 MISTAKES = """
 import warp as wp
@@ -73,12 +74,14 @@ def kernel_lines(file: pathlib.Path) -> set[int]:
     return lines
 
 
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, timeout=300, check=False)
+
+
 def mypy(files: list[pathlib.Path], folder: pathlib.Path) -> list[tuple[str, int, str]]:
-    command = [sys.executable, "-m", "mypy", "--config-file=", "--no-error-summary", "--no-color-output"]
-    done = subprocess.run(
-        [*command, "--cache-dir", str(HERE.parent / ".mypy_cache" / "examples"), *map(str, files)],
-        capture_output=True, text=True, cwd=HERE.parent, timeout=300, check=False,
-    )
+    cache = HERE.parent / ".mypy_cache" / "examples"
+    options = ["--config-file=", "--no-error-summary", "--no-color-output", "--cache-dir", str(cache)]
+    done = run([sys.executable, "-m", "mypy", *options, *map(str, files)])
     found = re.findall(r"^(.+?):(\d+): error: (.+)$", done.stdout, re.MULTILINE)
     assert found or done.returncode == 0, done.stdout + done.stderr
     return [(str((HERE.parent / file).resolve()), int(line), text) for file, line, text in found]
@@ -86,10 +89,8 @@ def mypy(files: list[pathlib.Path], folder: pathlib.Path) -> list[tuple[str, int
 
 def pyright(files: list[pathlib.Path], folder: pathlib.Path) -> list[tuple[str, int, str]]:
     (folder / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(HERE.parent)], "include": []}))
-    done = subprocess.run(
-        [sys.executable, "-m", "pyright", "-p", str(folder), "--pythonpath", sys.executable, "--outputjson", *map(str, files)],
-        capture_output=True, text=True, cwd=HERE.parent, timeout=300, check=False,
-    )
+    options = ["-p", str(folder), "--pythonpath", sys.executable, "--outputjson"]
+    done = run([sys.executable, "-m", "pyright", *options, *map(str, files)])
     assert done.stdout.lstrip().startswith("{"), done.stdout + done.stderr
     found = json.loads(done.stdout)["generalDiagnostics"]
     return [(d["file"], d["range"]["start"]["line"] + 1, d["message"]) for d in found if d["severity"] == "error"]

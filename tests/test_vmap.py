@@ -8,13 +8,13 @@ import weakref
 import pytest
 import torch
 import warp as wp
-from kernels import gauss_op, keep_op, mixed_op, multiply_op, product_op, scatter_op, spring_op, square_op, step_op
-from support import as_tuple, close, leaves, ramp
 from torch.func import functional_call, grad, jacrev, vjp, vmap
 
 import warpops
+from kernels import gauss_op, keep_op, mixed_op, multiply_op, product_op, scatter_op, spring_op, square_op, step_op
+from support import close, ramp
+from vmapping import check, scalar
 from warpops import ArgumentError, GradientError, warp_op
-from warpops.launch import Launcher
 
 OFFSET = 3.0
 
@@ -141,6 +141,58 @@ def generic(x: wp.array(dtype=wp.Float), s: wp.array(dtype=wp.Float), y: wp.arra
     y[i] = x[i] * x[i] * s[i]
 
 
+@wp.func
+def pick(values: wp.array[float], i: int):
+    return values[i] * 3.0
+
+
+@wp.func_grad(pick)
+def adj_pick(values: wp.array[float], i: int, adj_ret: float):
+    wp.adjoint[values][i] += 3.0 * adj_ret
+
+
+@warp_op("x[n] -> y[n]", dim="n")
+@wp.kernel
+def picked(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = pick(x, i)
+
+
+@warp_op("x[n] -> y[n]", dim="n")
+@wp.kernel
+def rebound(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    x = x[0:4]
+    y[i] = x[i] * x[i]
+
+
+@warp_op("x[n, m] -> y[n, m]", dim="n, m")
+@wp.kernel
+def late(x: wp.array2d[float], y: wp.array2d[float]):
+    """Coordinates that come late, a slice, an element of a row."""
+    first = x[0, 0]
+    i, j = wp.tid()
+    row = x[i, 0:2]
+    y[i, j] = x[i][j] * first + row[0]
+
+
+@warp_op("x[n] -> y[k]", dim="n", sizes="k", init="zeros")
+@wp.kernel
+def whole_numbers(x: wp.array[float], y: wp.array[wp.int32]):
+    i = wp.tid()
+    wp.atomic_max(y, i % y.shape[0], int(x[i]))
+
+
+@warp_op("x[n, m] -> y[n]", dim="n")
+@wp.kernel
+def generic_rows(x: wp.array2d(dtype=wp.Float), y: wp.array(dtype=wp.Float)):
+    i = wp.tid()
+    s = x.dtype(0.0)
+    for j in range(x.shape[1]):
+        s += x[i, j] * x[i, j]
+    y[i] = s
+
+
 def make_power(times: int):
     factor = wp.constant(float(times))
 
@@ -185,7 +237,12 @@ ONE_LAUNCH = {
         lambda: (rand(3, 4), 0.5, 2, True),
         (0, None, None, None),
     ),
-    "two coordinates": (gauss_op, lambda x, w: torch.exp(-((x[:, None] - w) ** 2)), lambda: (rand(3, 2), rand(4)), (0, None)),
+    "two coordinates": (
+        gauss_op,
+        lambda x, w: torch.exp(-((x[:, None] - w) ** 2)),
+        lambda: (rand(3, 2), rand(4)),
+        (0, None),
+    ),
     "two outputs": (
         spring_op,
         lambda p, k: (0.5 * k * (p * p).sum(-1), -k[:, None] * p),
@@ -212,67 +269,29 @@ ONE_LAUNCH = {
     "scratch": (through, lambda x: x**4, lambda: (rand(3, 4),), (0,)),
     "callables": (called, lambda x: x**3, lambda: (rand(3, 4),), (0,)),
     "generic": (generic, lambda x, s: x * x * s, lambda: (rand(3, 4).double(), rand(4).double()), (0, None)),
+    "late coordinates": (
+        late,
+        lambda x: x * x[0, 0] + x[:, :1],
+        lambda: (rand(3, 2, 4),),
+        (0,),
+    ),
+    "generic rows": (generic_rows, lambda x: (x * x).sum(-1), lambda: (rand(3, 2, 4).double(),), (0,)),
     "closure": (power_3, lambda x: 3.0 * x * x, lambda: (rand(3, 4),), (0,)),
     "another closure": (power_5, lambda x: 5.0 * x * x, lambda: (rand(3, 4),), (0,)),
 }
 
 LOOPS = {
+    "custom gradient": (picked, lambda x: 3.0 * x, lambda: (rand(3, 4),), (0,)),
+    "rebound argument": (rebound, lambda x: x * x, lambda: (rand(3, 4),), (0,)),
     "rank": (four, lambda x: x * x, lambda: (rand(3, 1, 2, 1, 2),), (0,)),
     "tensor_scalars": (timed, lambda x, s: x * s, lambda: (rand(3, 4), torch.tensor([1.0, 2.0, 3.0])), (0, 0)),
-    "sizes from data": (bins, lambda x, index: torch.zeros(3).index_add(0, index.long(), x), lambda: (rand(3, 4), INDEX), (0, 0)),
+    "sizes from data": (
+        bins,
+        lambda x, index: torch.zeros(3).index_add(0, index.long(), x),
+        lambda: (rand(3, 4), INDEX),
+        (0, 0),
+    ),
 }
-
-
-@pytest.fixture
-def launches(monkeypatch):
-    """Counts launches: ``[forward, adjoint]``."""
-    counts = [0, 0]
-    forward, adjoint = Launcher.forward, Launcher.adjoint
-
-    def count_forward(self, *arguments):
-        counts[0] += 1
-        return forward(self, *arguments)
-
-    def count_adjoint(self, *arguments):
-        counts[1] += 1
-        return adjoint(self, *arguments)
-
-    monkeypatch.setattr(Launcher, "forward", count_forward)
-    monkeypatch.setattr(Launcher, "adjoint", count_adjoint)
-    return counts
-
-
-def float_positions(arguments):
-    return tuple(i for i, a in enumerate(arguments) if isinstance(a, torch.Tensor) and a.is_floating_point())
-
-
-def scalar(function):
-    """The sum of the products of all results with ramps: every element's cotangent differs."""
-
-    def loss(*arguments):
-        return sum((r * ramp(r)).sum() for r in as_tuple(function(*arguments)) if r.is_floating_point())
-
-    return loss
-
-
-def check(op, reference, arguments, in_dims, wanted=None):
-    """Values, the gradient of a vmap and the vmap of a gradient are those of PyTorch."""
-    wanted = float_positions(arguments) if wanted is None else wanted
-    got, want = vmap(op, in_dims)(*arguments), vmap(reference, in_dims)(*arguments)
-    for index, (mine, theirs) in enumerate(zip(as_tuple(got), as_tuple(want), strict=True)):
-        close(mine, theirs, f"result {index}")
-
-    found = []
-    for function in (op, reference):
-        given = leaves(arguments, wanted)
-        loss = scalar(vmap(function, in_dims))(*given)
-        found.append(torch.autograd.grad(loss, [given[i] for i in wanted]))
-    for index, mine, theirs in zip(wanted, *found, strict=True):
-        close(mine, theirs, f"gradient {index} of a vmap")
-
-    mine, theirs = (vmap(grad(scalar(f), wanted), in_dims)(*arguments) for f in (op, reference))
-    for index, one, other in zip(wanted, mine, theirs, strict=True):
-        close(one, other, f"vmap of gradient {index}")
 
 
 @pytest.mark.parametrize("case", ONE_LAUNCH)
@@ -467,6 +486,19 @@ def test_integers_have_no_gradient_and_floats_do():
     assert torch.autograd.grad(y.sum(), x)[0].shape == x.shape
 
 
+def test_results_without_gradients(launches):
+    x = rand(3, 4) * 10.0
+    got = vmap(whole_numbers, (0, None))(x, 2)
+    close(got, x.int().reshape(3, 2, 2).amax(1).clamp(min=0))
+    assert launches == [1, 0]
+
+
+def test_generic_op_without_gradients_for_ints():
+    x = torch.arange(12.0).reshape(3, 4)
+    with pytest.raises(RuntimeError, match=r"float|dtype"):
+        vmap(generic)(x.int(), x.int())
+
+
 def test_inputs_are_left_alone():
     x, y = rand(3, 4), rand(4)
     before = x.clone(), y.clone()
@@ -519,164 +551,3 @@ def test_it_goes_away_with_the_op():
     del out
     gc.collect()
     assert [r() for r in seen] == [None, None]
-
-
-# --- a rule of one's own ----------------------------------------------------------------------------------------------
-
-
-def make_own():
-    @warp_op("x[n] -> y[n]", dim="n", name="vmaptest::own", scratch="t[n]")
-    @wp.kernel
-    def own(x: wp.array[float], t: wp.array[float], y: wp.array[float]):
-        i = wp.tid()
-        t[i] = x[i] * x[i]
-        y[i] = t[i] * x[i]
-
-    return own
-
-
-def test_register_vmap():
-    op = make_own()
-    overload = op.overload
-    calls = []
-
-    @op.register_vmap
-    def rule(info, in_dims, x):
-        calls.append((info.batch_size, in_dims))
-        x = x.movedim(in_dims[0], 0)
-        return op(x.reshape(-1)).reshape(x.shape).movedim(0, 1), 1
-
-    assert op.overload is not overload
-    x = rand(4, 3)
-    close(vmap(op, 1)(x), x.t() ** 3)
-    assert calls == [(3, (1,))]
-    close(vmap(grad(scalar(op)))(x), 3 * x**2 * ramp(x[0]))
-    close(grad(lambda x: vmap(op)(x).sum())(x), 3 * x**2)
-    assert len(calls) == 3
-
-
-def test_register_vmap_is_kept_by_register_backward():
-    op = make_own()
-    calls = []
-
-    @op.register_vmap
-    def rule(info, in_dims, x):
-        calls.append(in_dims)
-        return (x.movedim(in_dims[0], 0) ** 3,), (0,)
-
-    @op.register_backward
-    def backward(ctx, grad_y):
-        return 3.0 * ctx.inputs["x"] ** 2 * grad_y
-
-    x = rand(3, 4)
-    close(vmap(op)(x), x**3)
-    assert calls == [(0,)]
-    close(vmap(grad(scalar(op)))(x), 3 * x**2 * ramp(x[0]))
-
-
-def test_register_vmap_takes_functions():
-    with pytest.raises(TypeError, match="register_vmap"):
-        make_own().register_vmap(3)
-
-
-# --- a backward of one's own ------------------------------------------------------------------------------------------
-
-
-@warp_op("x[n], w[n] -> y[n]", dim="n")
-@wp.kernel
-def analytic(x: wp.array[float], w: wp.array[float], y: wp.array[float]):
-    i = wp.tid()
-    y[i] = x[i] * x[i] * x[i] * w[i]
-
-
-@analytic.register_backward
-def analytic_backward(ctx, grad_y):
-    x, w = ctx.inputs["x"], ctx.inputs["w"]
-    return 3.0 * x * x * w * grad_y, x * x * x * grad_y
-
-
-@wp.kernel
-def cube_backward(x: wp.array[float], grad_y: wp.array[float], grad_x: wp.array[float]):
-    i = wp.tid()
-    grad_x[i] = 3.0 * x[i] * x[i] * grad_y[i]
-
-
-@warp_op("x[n] -> y[n]", dim="n", backward=cube_backward)
-@wp.kernel
-def cube(x: wp.array[float], y: wp.array[float]):
-    i = wp.tid()
-    y[i] = x[i] * x[i] * x[i]
-
-
-def test_registered_backward():
-    check(analytic, lambda x, w: x**3 * w, (rand(3, 4), rand(4)), (0, None))
-
-
-def test_declared_backward(launches):
-    check(cube, lambda x: x**3, (rand(3, 4),), (0,))
-    # Two of the five are the backward kernel's, batched as well.
-    assert launches == [5, 0]
-
-
-@pytest.mark.parametrize("op", [lambda x: analytic(x, torch.ones(4)), cube], ids=["registered", "declared"])
-def test_second_derivatives_under_transforms(op):
-    x = rand(3, 4)
-
-    def second(function):
-        return vmap(grad(lambda x: grad(lambda x: function(x).sum())(x).square().sum()))(x)
-
-    close(second(op), second(lambda x: x**3))
-    close(vmap(jacrev(jacrev(op)))(x), vmap(jacrev(jacrev(lambda x: x**3)))(x))
-
-
-# --- what can't be ----------------------------------------------------------------------------------------------------
-
-
-def test_second_derivatives_of_the_adjoint_are_refused():
-    x = rand(3, 4)
-    with pytest.raises(GradientError, match="register_backward"):
-        vmap(grad(lambda x: grad(lambda x: square_op(x).sum())(x).sum()))(x)
-    with pytest.raises(GradientError, match="register_backward"):
-        grad(lambda x: vmap(grad(lambda x: square_op(x).sum()))(x).sum())(x)
-
-
-def test_no_gradient_is_told():
-    @warp_op("x[n] -> y[n]", dim="n", name="vmaptest::silent")
-    @wp.kernel(enable_backward=False)
-    def silent(x: wp.array[float], y: wp.array[float]):
-        i = wp.tid()
-        y[i] = x[i]
-
-    x = rand(3, 4)
-    close(vmap(silent)(x), x)
-    with pytest.raises(GradientError, match="vmaptest::silent has no gradient: .*enable_backward"):
-        vmap(grad(scalar(silent)))(x)
-    with pytest.raises(GradientError, match="vmaptest::silent has no gradient: .*enable_backward"):
-        grad(scalar(vmap(silent)))(x)
-
-
-@pytest.mark.parametrize(
-    "transform",
-    [
-        lambda x: torch.func.jvp(square_op, (x,), (torch.ones_like(x),)),
-        lambda x: torch.func.jacfwd(square_op)(x),
-        lambda x: torch.func.hessian(lambda x: square_op(x).sum())(x),
-        lambda x: vmap(lambda x: torch.func.jvp(square_op, (x,), (torch.ones_like(x),)))(x[None]),
-        lambda x: torch.func.jvp(vmap(square_op), (x[None],), (torch.ones_like(x)[None],)),
-        lambda x: torch.func.jvp(grad(lambda x: square_op(x).sum()), (x,), (torch.ones_like(x),)),
-        lambda x: torch.func.linearize(square_op, x),
-    ],
-    ids=["jvp", "jacfwd", "hessian", "vmap of jvp", "jvp of vmap", "jvp of grad", "linearize"],
-)
-def test_forward_mode_is_refused(transform):
-    with pytest.raises(GradientError, match=r"jvp|forward"):
-        transform(rand(4))
-
-
-def test_dual_numbers_are_refused():
-    with torch.autograd.forward_ad.dual_level():
-        x = torch.autograd.forward_ad.make_dual(rand(4), rand(4))
-        with pytest.raises(GradientError, match="forward"):
-            square_op(x)
-        with pytest.raises(GradientError, match="jvp"):
-            vmap(square_op)(x[None])

@@ -130,4 +130,5 @@ def test_decorating_many_kernels_is_quick_and_compiles_none(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     seconds, untouched = run_script(MANY, tmp_path / "script.py").strip().splitlines()[-2:]
     assert untouched == "True"
-    assert float(seconds) < 2.0
+    # Of processor time: one second on a quiet machine, more where others use the caches too.
+    assert float(seconds) < 3.0

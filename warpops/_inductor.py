@@ -71,7 +71,7 @@ def _call(op: Any, arguments: list[Any]) -> None:
 
 def _lower_forward(runtime: Runtime, arguments: tuple[Any, ...]) -> Any:
     plan = runtime.instances.plan
-    if runtime.instances.only is None or any(s.role in ("inout", "mutated") for s in plan.slots):
+    if runtime.instances.generic or any(s.role in ("inout", "mutated") for s in plan.slots):
         return None
     values = dict(zip([slot.name for slot in runtime.front.returned], _values(), strict=True))
     made: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def _lower_backward(runtime: Runtime, arguments: tuple[Any, ...]) -> Any:
     count = len(front.arguments)
     given, kept = list(arguments[:count]), list(arguments[count : count + len(plan.kept)])
     cotangents = list(arguments[count + len(plan.kept) : -1])
-    if runtime.instances.only is None or front.handles or plan.effects.opaque or any(c is None for c in cotangents):
+    if runtime.instances.generic or front.handles or plan.effects.opaque or any(c is None for c in cotangents):
         return None
     for index, slot in enumerate(plan.inputs):
         if slot.is_array and given[index] is not None:

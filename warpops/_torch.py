@@ -45,11 +45,12 @@ VMAP_KEY = "FuncTorchBatched"
 
 
 def call_vmap_rule(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Run a rule ``(info, in_dims, *args, **kwargs)`` for an operator at the innermost vmap, as ``register_vmap`` does."""
+    """Run a rule ``(info, in_dims, *args, **kwargs)`` of an operator for the innermost vmap, as PyTorch does its own."""
     from torch._functorch.autograd_function import custom_function_call_vmap_helper
     from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
-    return custom_function_call_vmap_helper(retrieve_current_functorch_interpreter(), rule, op, *arguments, **named)
+    interpreter: Any = retrieve_current_functorch_interpreter()
+    return custom_function_call_vmap_helper(interpreter, rule, op, *arguments, **named)
 
 
 DISPATCH_KEYS_OF_AUTOCAST = ("AutocastCPU", "AutocastCUDA")
@@ -65,7 +66,7 @@ def exclude_autocast() -> Any:
 def has_tangent(tensor: torch.Tensor) -> bool:
     """Whether a tensor carries a forward-mode tangent at the current level."""
     if forward_ad._current_level < 0 or torch._C._functorch.is_batchedtensor(tensor):
-        # PyTorch can't look into a batched tensor; below the vmap it meets the jvp of our autograd functions, which raise.
+        # PyTorch can't look into a batched tensor. Below the vmap it meets the jvp of our autograd functions: it raises.
         return False
     return forward_ad.unpack_dual(tensor).tangent is not None
 

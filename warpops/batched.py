@@ -57,8 +57,10 @@ def batched_registration(plan: OpPlan, title: str, backward: Any = None) -> Regi
     """Register the op of a batched plan: hidden, and with the mapped op's name in its messages."""
     internal = f"warpops::_{plan.name}"
     instance = make_instance(title, plan)
-    instances = Instances(internal, plan, lambda values: instance, instance)
-    return Registration(internal, plan, instances, backward)
+    instances = Instances(internal, plan, lambda values: instance, lambda: instance)
+    registration = Registration(internal, plan, instances, backward)
+    registration.runtime.name = title
+    return registration
 
 
 def _check_ranks(plan: OpPlan, arrays: tuple[Slot, ...]) -> None:
@@ -95,8 +97,7 @@ def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
     function = _function(code.func, rewritten.text, rewritten.name, rewritten.warp)
     lifted = {slot.leaf.path for slot in arrays}
     function.__annotations__ = {
-        argument: _lifted_type(warp_type, (argument,), lifted)
-        for argument, warp_type in _warp.argument_types(kernel)
+        argument: _lifted_type(warp_type, (argument,), lifted) for argument, warp_type in _warp.argument_types(kernel)
     }
     return _warp.sibling_kernel(kernel, function, rewritten.name)
 

@@ -13,9 +13,12 @@ import hashlib
 import secrets
 import types
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from .plan import OpPlan
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device)
 VERSION = "0.1.0"
@@ -44,6 +47,33 @@ def contract_hash(parts: Iterable[str], callables: Iterable[Any]) -> str:
         digest.update(_session.encode())
         digest.update(secrets.token_bytes(8))
     return "c" + digest.hexdigest()[:12]
+
+
+def plan_text(plan: OpPlan) -> str:
+    """What the generated launches and fakes are written from, as text: all of the plan but the kernel's body."""
+    extents = plan.extents
+    lines = []
+    for slot in plan.slots:
+        leaf = slot.leaf
+        lines.append(
+            (
+                *(slot.name, slot.role, slot.optional, slot.init, slot.differentiable, slot.saved, slot.retained),
+                slot.null_adjoint_safe,
+                *(leaf.kind, leaf.scalar.name if leaf.scalar else None, leaf.component, leaf.ndim),
+                _sizes_text(slot.dims),
+                _sizes_text(slot.shape),
+            )
+        )
+    checked = (extents.rank, extents.covers, extents.reaches, extents.loops, extents.counts)
+    rest = (plan.results, plan.gradient, plan.device_argument, bool(plan.effects.opaque))
+    launch = (_sizes_text(extents.launch), plan.declaration.block_dim, plan.declaration.tiled)
+    return repr((lines, checked, rest, launch))
+
+
+def _sizes_text(dims: Any) -> str:
+    if dims is None or callable(dims):
+        return "any" if dims is None else "computed"
+    return ", ".join("_" if dim is None else str(dim) for dim in dims)
 
 
 def _update(digest: Any, value: Any, seen: set[int]) -> None:

@@ -377,6 +377,9 @@ class FrontEmitter:
                 tests.append(f"{slot.name}.__class__ in {plain}")
         for name in cotangents:
             tests.append(f"({name} is None or {name}.__class__ in {plain} and not {name}.is_neg())")
+        given = [slot for slot in slots if slot.is_array and not slot.optional and slot.is_input]
+        if given:
+            tests.append(f"not {given[0].name}.is_meta")
         self.text.add(f"{what} = {self.use(f'{what}_op')}")
         self.text.add("if (")
         self.text.add(f"    {tests[0]}")

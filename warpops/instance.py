@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from .emit import emit_launches
 from .launch import Launcher
 from .plan import OpPlan, Slot
+
+_lock = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -53,36 +56,65 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
 class Instances:
     """The concrete kernels of an op, by the types of a call."""
 
-    def __init__(self, op: str, plan: OpPlan, make: Callable[[dict[str, Any]], Instance], only: Instance | None) -> None:
-        self.op, self.plan, self.only = op, plan, only
+    def __init__(
+        self,
+        op: str,
+        plan: OpPlan,
+        make: Callable[[dict[str, Any]], Instance],
+        single: Callable[[], Instance] | None,
+    ) -> None:
+        self.op, self.plan, self._single = op, plan, single
         self._make = make
+        self._only: Instance | None = None
         self._found: dict[tuple[Any, ...], Instance] = {}
         self._names = [slot.name for slot in plan.inputs]
-        if only is not None:
-            self.forward: Callable[..., Any] = only.forward
-            self.forward_into: Callable[..., Any] = only.forward_into
-            self.backward: Any = only.backward
-            self.backward_into: Any = only.backward_into
-        else:
-            self.forward = lambda *values: self.select(values).forward(*values)
-            self.forward_into = lambda *values: self.select(values).forward_into(*values)
-            self.backward = lambda *values: self._backward_of(values)(*values)
-            self.backward_into = lambda *values: self._backward_into_of(values)(*values)
+        self._waiting: list[Callable[[Instance], None]] = []
 
-    def _backward_of(self, values: tuple[Any, ...]) -> Callable[..., Any]:
+    @property
+    def generic(self) -> bool:
+        """The types of a call say which kernel serves it."""
+        return self._single is None
+
+    @property
+    def only(self) -> Instance | None:
+        """The one instance of a kernel that isn't generic; its text is written at the first use."""
+        if self._only is None and self._single is not None:
+            with _lock:
+                if self._only is None:
+                    self._only = self._single()
+                    for told in self._waiting:
+                        told(self._only)
+                    self._waiting.clear()
+        return self._only
+
+    def when_made(self, told: Callable[[Instance], None]) -> None:
+        """Tell of the one instance as soon as there is one."""
+        if self._only is not None:
+            told(self._only)
+        elif self._single is not None:
+            self._waiting.append(told)
+
+    def forward(self, *values: Any) -> Any:
+        return self.select(values).forward(*values)
+
+    def forward_into(self, *values: Any) -> None:
+        self.select(values).forward_into(*values)
+
+    def backward(self, *values: Any) -> list[Any]:
         backward = self.select(values).backward
         assert backward is not None
-        return backward
+        return backward(*values)
 
-    def _backward_into_of(self, values: tuple[Any, ...]) -> Callable[..., Any]:
-        backward = self.select(values).backward_into
-        assert backward is not None
-        return backward
+    def backward_into(self, *values: Any) -> None:
+        backward_into = self.select(values).backward_into
+        assert backward_into is not None
+        backward_into(*values)
 
     def select(self, values: tuple[Any, ...]) -> Instance:
         """The instance for a call's values (positional, as in the public schema; more may follow)."""
-        if self.only is not None:
-            return self.only
+        only = self._only or self.only
+        if only is not None:
+            return only
         named = dict(zip(self._names, values, strict=False))
         key = tuple(type_key(slot, named[slot.name]) for slot in self.plan.inputs if slot.leaf.generic)
         found = self._found.get(key)
@@ -91,8 +123,9 @@ class Instances:
         return found
 
     def source(self) -> str:
-        if self.only is not None:
-            return self.only.source
+        only = self.only
+        if only is not None:
+            return only.source
         return f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import warp as wp
 
 from .backward import RegisteredBackward
 from .errors import ArgumentError, GradientError, SignatureError
@@ -75,7 +76,7 @@ class WarpOp:
             self._plan = plan
             name = self.name
             self._instances = Instances(
-                name, plan, lambda values: make(name, values), only(name) if only is not None else None
+                name, plan, lambda values: make(name, values), (lambda: only(name)) if only is not None else None
             )
             self._backward = backward
             self._vmap: Any = None
@@ -139,8 +140,8 @@ class WarpOp:
 
         Args:
             fn: ``fn(info, in_dims, *args)`` as for ``torch.library.register_vmap``: ``info.batch_size`` and
-                ``info.randomness``, the batch axis of each argument (None: not batched), and the arguments of the schema
-                by position. It returns ``(outputs, out_dims)``.
+                ``info.randomness``, the batch axis of each argument (None: not batched), and the schema's arguments by
+                position. It returns ``(outputs, out_dims)``.
 
         Returns:
             ``fn``, so that it can be used as a decorator.
@@ -203,8 +204,8 @@ class WarpOp:
     # --- what it is ---------------------------------------------------------------------------------------------------
 
     @property
-    def kernel(self) -> Any:
-        """The ``wp.Kernel``."""
+    def kernel(self) -> wp.Kernel:
+        """The ``wp.Kernel``; for a program, the function."""
         return self._plan.kernel.kernel
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from . import _torch
-from .contract import contract_hash
+from .contract import contract_hash, plan_text
 from .front import Front, compile_front, emit_front
 from .instance import Instances
 from .plan import OpPlan
@@ -44,14 +44,18 @@ class Registration:
         self.backward, self.vmap = backward, vmap
         self.front = Front(plan)
         self.front_text, self.emitter = emit_front(name, plan)
-        self.source = instances.source() + "\n\n" + self.front_text
         self.namespace, self.basename = name.split("::")
         self.contract = contract_hash(self._contract_parts(), self._callables())
         self._register()
 
+    @property
+    def source(self) -> str:
+        """The generated text: launches, front-end, autograd function."""
+        return self.instances.source() + "\n\n" + self.front_text
+
     def _contract_parts(self) -> list[str]:
         front = self.front
-        return [front.public(), front.forward_into(), front.backward_into(), self.front_text, self.instances.source()]
+        return [front.public(), front.forward_into(), front.backward_into(), self.front_text, plan_text(self.plan)]
 
     def _callables(self) -> list[Any]:
         declaration = self.plan.declaration
@@ -122,6 +126,17 @@ class Registration:
             self.function.lease = self.lease
             scope[own["apply"]] = _torch.quick_apply(self.function)
         runtime.finish(self.eager, self.function)
+        front = weakref.ref(self.eager)
+
+        def use_launches(instance: Any) -> None:
+            eager = front()
+            if eager is not None:
+                for what in ("forward", "backward"):
+                    name = own.get(f"launch_{what}")
+                    if name is not None:
+                        eager.__globals__[name] = getattr(instance, what)
+
+        instances.when_made(use_launches)
         self.runtime = runtime
 
         def implement(suffix: str, function: Callable[..., Any], key: str) -> None:
@@ -140,13 +155,14 @@ class Registration:
             raw += ["_bwd", "_bwd_"]
         for suffix in raw:
             implement(suffix, torch.library.fallthrough_kernel, "Autograd")
-            fake = {
-                "_fwd": runtime.fake_forward,
-                "_fwd_": runtime.fake_forward_into,
-                "_bwd": runtime.fake_backward,
-                "_bwd_": runtime.fake_backward_into,
-            }[suffix]
-            torch.library.register_fake(f"{self.name}{suffix}.{self.key}", fake, lib=library)
+        fakes = {
+            "_fwd": runtime.fake_forward,
+            "_fwd_": runtime.fake_forward_into,
+            "_bwd": runtime.fake_backward,
+            "_bwd_": runtime.fake_backward_into,
+        }
+        for suffix in raw:
+            torch.library.register_fake(f"{self.name}{suffix}.{self.key}", fakes[suffix], lib=library)
         public = runtime.public_kernel(weakref.ref(self.eager))
         implement("", public, "Autograd")
         implement("", public, "CompositeExplicitAutograd")

@@ -69,8 +69,8 @@ def batch_source(source: str, code: Code, batched: Collection[str], labels: Coll
         new = [rewriter.visit(statement) for statement in body]
     parameters = ast.arguments([], [ast.arg(a.arg) for a in function.args.args], None, [], [], None, [])
     made = ast.FunctionDef(name, parameters, new or [ast.Pass()], [], None)
-    if "type_params" in ast.FunctionDef._fields:
-        made.type_params = []
+    if "type_params" in ast.FunctionDef._fields:  # since Python 3.12
+        setattr(made, "type_params", [])  # noqa: B010
     return Rewritten(ast.unparse(ast.fix_missing_locations(made)), name, warp)
 
 
@@ -112,7 +112,11 @@ def _tid_calls(body: list[ast.stmt], code: Code, function: ast.FunctionDef) -> l
     calls: list[ast.Call] = []
     callees: set[int] = set()
     for node in _walk(body):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], (ast.Tuple, ast.List)):
+        if (
+            isinstance(node, ast.Assign)
+            and len(node.targets) == 1
+            and isinstance(node.targets[0], (ast.Tuple, ast.List))
+        ):
             arities[id(node.value)] = len(node.targets[0].elts)
         if isinstance(node, ast.Call) and means_tid(node.func):
             calls.append(node)
@@ -159,7 +163,9 @@ class _Rewriter(ast.NodeTransformer):
             items = index.elts if isinstance(index, ast.Tuple) else [index]
             if any(isinstance(item, (ast.Slice, ast.Starred)) for item in items):
                 return ast.Subscript(self.view(node.value), index, node.ctx)
-            return ast.Subscript(node.value, ast.Tuple([ast.Name(self.batch, ast.Load()), *items], ast.Load()), node.ctx)
+            return ast.Subscript(
+                node.value, ast.Tuple([ast.Name(self.batch, ast.Load()), *items], ast.Load()), node.ctx
+            )
         shape = node.value
         if isinstance(shape, ast.Attribute) and shape.attr == "shape" and self.array(shape.value):
             axis = node.slice
@@ -172,6 +178,8 @@ class _Rewriter(ast.NodeTransformer):
             self.refuse_store(node)
             return self.view(node)
         if self.array(node.value):
+            if node.attr == "dtype":
+                return node
             if node.attr not in ("shape", "ndim", "size"):
                 raise UnbatchableError(f"the attribute '{node.attr}' of a batched array")
             return ast.Attribute(self.view(node.value), node.attr, node.ctx)

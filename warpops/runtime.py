@@ -264,8 +264,11 @@ class Runtime:
         return self._eager()(*arguments)
 
     def transforms(self) -> Any:
-        """The op's functions for transforms. They hold the lease and the lease them, so that they live as long as the op
-        and as any graph that they are part of; the runtime, which PyTorch's registry holds, must hold neither."""
+        """The op's functions for transforms.
+
+        They hold the lease and the lease them, so that they live as long as the op and as any graph that they are part
+        of. The runtime, which PyTorch's registry holds, must hold neither.
+        """
         from .transforms import Transforms
 
         lease = self.lease()
@@ -310,8 +313,8 @@ class Runtime:
             self.refuse_tangents(arguments)
             if _torch.functorch_level() is not None and _torch.is_wrapped(arguments):
                 raise GradientError(
-                    f"{self.name}: torch.func.grad, vjp and jacrev work on op(...) in eager code, not on op.overload and "
-                    f"not inside compiled code; take the gradient outside torch.compile, or with torch.autograd.grad"
+                    f"{self.name}: torch.func.grad, vjp and jacrev work on op(...) in eager code, not on op.overload "
+                    f"and not inside compiled code; take the gradient outside torch.compile"
                 )
             if torch.compiler.is_compiling():
                 self.pin()

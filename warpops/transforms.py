@@ -1,7 +1,7 @@
-"""torch.func: the op as an ``autograd.Function`` with a ``setup_context`` and a vmap rule. Made at the first such call.
+"""torch.func: one op under transforms, and its vmap rules. Made at the first such call.
 
-vmap is one launch of a kernel made for it (``batched.py``) where ranks allow, and a loop elsewhere. The batched kernel is
-an op with ``Transforms`` of its own, so that transforms nest in any order.
+vmap is one launch of a kernel made for it (``batched.py``) where ranks allow, and a loop elsewhere. The batched kernel
+is an op with ``Transforms`` of its own, so that transforms nest in any order.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _torch, handles
+from . import _torch
 from .batched import batched_plan, batched_registration, element
 from .errors import ArgumentError, GradientError
+from .functions import make_backward, make_forward
 from .rewrite import UnbatchableError
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class Transforms:
         self.vmap_rule: VmapRule | None = runtime.vmap
         self.lease = runtime.lease()
         """Graphs that hold the functions below keep the op's operators."""
-        self.backward_function = _make_backward(self)
-        self.forward_function = _make_forward(self)
+        self.backward_function = make_backward(self)
+        self.forward_function = make_forward(self)
         self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
         self._registration: Any = None
 
@@ -57,8 +58,8 @@ class Transforms:
 
     def refuse_mutation(self) -> None:
         raise GradientError(
-            f"{self.name}: vmap over an op that changes arrays in place (mutates) is not possible; make the arrays in-out "
-            f"in the signature"
+            f"{self.name}: vmap over an op that changes arrays in place (mutates) is not possible; make the arrays "
+            f"in-out in the signature"
         )
 
     def refuse_gradient(self) -> None:
@@ -80,7 +81,7 @@ class Transforms:
         batched = self.batched(values, dims, names)
         if batched is not None:
             try:
-                results = batched.forward_function.apply(*self._lead(values, dims, names, info.batch_size))
+                results = batched.forward_function.apply(*self._lead(batched, values, dims, names, info.batch_size))
             except (ArgumentError, UnbatchableError):
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
@@ -99,37 +100,42 @@ class Transforms:
         dims = _dims(in_dims, values)
         names = self._names(values, dims)
         batched = self.batched(values, dims, names)
+        if batched is None and info.batch_size == 0:
+            return self._empty_forward(dims, values)
         if batched is None:
             return self._loop(lambda *one: self.runtime.call_public(one), info.batch_size, dims, values)
-        results = batched.runtime.call_public(self._lead(values, dims, names, info.batch_size))
+        results = batched.runtime.call_public(self._lead(batched, values, dims, names, info.batch_size))
         return results, (0,) * len(results) if isinstance(results, tuple) else 0
 
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
         dims = _dims(in_dims, values)
         needs = values[-1]
-        wanted = {s.name for s, need in zip(self.plan.gradients, needs, strict=True) if need}
         count = len(self.front.arguments)
         given = dict(zip(self.front.arguments, zip(values, dims, strict=True), strict=False))
-        names = self._names(values, dims) | {name for name in wanted if given[name][0] is not None}
+        wanted = {s.name for s, need in zip(self.plan.gradients, needs, strict=True) if need}
+        wanted = {name for name in wanted if given[name][0] is not None and given[name][0].is_floating_point()}
+        names = self._names(values, dims) | wanted
         batched = self.batched(values, dims, names)
         if batched is not None:
-            moved = self._lead(values[:count], dims[:count], names, info.batch_size)
-            rest = [
-                _lead(value, dim, info.batch_size)
-                for value, dim in zip(values[count:-1], dims[count:-1], strict=True)
-            ]
+            size = info.batch_size
+            moved = self._lead(batched, values[:count], dims[:count], names, size)
+            rest = [_lead(v, d, size) for v, d in zip(values[count:-1], dims[count:-1], strict=True)]
+            kept, cotangents = rest[: len(self.plan.kept)], rest[len(self.plan.kept) :]
+            # A generic op has a place for each array that may have a gradient; the batched one is concrete.
+            live = {s.name for s in batched.front.cotangents}
+            cotangents = [c for c, s in zip(cotangents, self.front.cotangents, strict=True) if s.name in live]
+            own = [s.name in wanted for s in batched.plan.gradients]
             try:
-                grads = batched.backward_function.apply(*moved, *rest, needs)
+                found = batched.backward_function.apply(*moved, *kept, *cotangents, own)
             except (ArgumentError, UnbatchableError):
                 pass
             else:
+                by_name = {s.name: grad for s, grad in zip(batched.plan.gradients, found, strict=True)}
+                grads = tuple(by_name.get(s.name) for s in self.plan.gradients)
                 return grads, tuple(None if g is None else 0 for g in grads)
         if info.batch_size == 0:
-            grads = tuple(
-                _empty_like(*given[slot.name]) if need and given[slot.name][0] is not None else None
-                for slot, need in zip(self.plan.gradients, needs, strict=True)
-            )
+            grads = tuple(_empty_like(*given[s.name]) if s.name in wanted else None for s in self.plan.gradients)
             return grads, tuple(None if g is None else 0 for g in grads)
         return self._loop(self.backward_function.apply, info.batch_size, dims, values)
 
@@ -138,11 +144,20 @@ class Transforms:
         given = zip(self.plan.inputs, values, dims, strict=False)
         return {slot.name for slot, v, d in given if d is not None or (slot.role == "inout" and v is not None)}
 
-    def _lead(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int) -> tuple[Any, ...]:
-        return tuple(
-            _lead(value, dim, size) if name in names else value
-            for name, value, dim in zip(self.front.arguments, values, dims, strict=True)
-        )
+    def _lead(
+        self, batched: Transforms, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int
+    ) -> tuple[Any, ...]:
+        """The arguments of the batched op."""
+        integral = {s.name for s in batched.plan.inputs if s.leaf.kind == "vector" and _kind(s) == "int"}
+        moved = []
+        for name, value, dim in zip(self.front.arguments, values, dims, strict=True):
+            if name in names:
+                value = _lead(value, dim, size)
+            elif name in integral:
+                # The numbers of a generic vector arrive as floats.
+                value = [int(item) for item in value]
+            moved.append(value)
+        return tuple(moved)
 
     def batched(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str]) -> Transforms | None:
         """The op of one launch for these batched arrays; None where a loop has to do."""
@@ -196,7 +211,9 @@ class Transforms:
                 *(_without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True))
             )
         except RuntimeError as error:
-            raise GradientError(f"{self.name}: vmap over a batch of size 0: the results' shapes depend on data") from error
+            raise GradientError(
+                f"{self.name}: vmap over a batch of size 0 is not possible: the results' shapes depend on data"
+            ) from error
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
         many = found if isinstance(found, tuple) else (found,)
         named = dict(zip(self.front.arguments, values, strict=True))
@@ -210,9 +227,7 @@ class Transforms:
         )
         return (made, (0,) * len(made)) if isinstance(found, tuple) else (made[0], 0)
 
-    def _own_rule(
-        self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]
-    ) -> tuple[Any, Any]:
+    def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
         outputs, out_dims = rule(info, tuple(in_dims), *values)
         count, scratch = len(self.plan.results), self.plan.scratch
@@ -261,106 +276,8 @@ class _MappedBackward:
         return tuple(whole)
 
 
-def _make_forward(transforms: Transforms) -> Any:
-    plan, front, runtime = transforms.plan, transforms.front, transforms.runtime
-    arguments = front.arguments
-    tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
-    rest = [i for i in range(len(arguments)) if i not in tensors]
-    count = len(plan.results)
-    custom = plan.gradient == "custom"
-    kept = list(range(count)) if custom else [i for i, slot in enumerate(front.returned) if slot.saved]
-    silent = [i for i, s in enumerate(front.returned) if not s.differentiable or s.role == "scratch"]
-    positions = [arguments.index(s.name) for s in plan.gradients]
-
-    class Forward(torch.autograd.Function):
-        generate_vmap_rule = False
-
-        @staticmethod
-        def forward(*values: Any) -> Any:
-            return runtime.forward_op(*values)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            outputs = output if isinstance(output, tuple) else (output,)
-            ctx.set_materialize_grads(False)
-            ctx.save_for_backward(*[inputs[i] for i in tensors], *[outputs[i] for i in kept])
-            ctx.rest = [inputs[i] for i in rest]
-            ctx.alive = handles.alive(*(inputs[arguments.index(name)] for name in front.handles))
-            ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            live = [g for g, s in zip(grads, front.returned, strict=True) if s.differentiable and s.role != "scratch"]
-            if all(g is None for g in live):
-                return (None,) * len(arguments)
-            if plan.gradient == "none":
-                transforms.refuse_gradient()
-            saved = ctx.saved_tensors
-            values: list[Any] = [None] * len(arguments)
-            for position, value in zip([*tensors, *rest], [*saved[: len(tensors)], *ctx.rest], strict=True):
-                values[position] = value
-            outputs = saved[len(tensors) :]
-            if custom:
-                given = tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, outputs, strict=False))
-                return runtime.custom_backward(tuple(values), tuple(outputs), given, tuple(ctx.needs_input_grad))
-            needs = [bool(ctx.needs_input_grad[p]) for p in positions]
-            order = {front.returned[k].name: value for k, value in zip(kept, outputs, strict=True)}
-            found = transforms.backward_function.apply(*values, *(order[s.name] for s in plan.kept), *live, needs)
-            result: list[Any] = [None] * len(arguments)
-            for position, grad in zip(positions, found, strict=True):
-                result[position] = grad
-            return tuple(result)
-
-        @staticmethod
-        def jvp(ctx: Any, *tangents: Any) -> Any:
-            raise GradientError(f"{transforms.name}: jvp: Warp has no forward mode; use torch.func.vjp, grad or jacrev")
-
-        @staticmethod
-        def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Any, Any]:
-            return transforms.map_forward(info, in_dims, values)
-
-    Forward.__name__ = Forward.__qualname__ = plan.name
-    return Forward
-
-
-def _make_backward(transforms: Transforms) -> Any:
-    plan, runtime = transforms.plan, transforms.runtime
-
-    class Backward(torch.autograd.Function):
-        generate_vmap_rule = False
-
-        @staticmethod
-        def forward(*values: Any) -> Any:
-            assert runtime.backward_op is not None
-            found = iter(runtime.backward_op(*values))
-            # An optional array that isn't given has no gradient to be had.
-            return tuple(
-                next(found) if need and values[position] is not None else None
-                for need, position in zip(values[-1], positions, strict=True)
-            )
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            pass
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            raise GradientError(
-                f"{transforms.name}: double backward: the gradient of this op comes from Warp's adjoint, which is "
-                f"differentiable once; give the op a differentiable backward with register_backward"
-            )
-
-        @staticmethod
-        def jvp(ctx: Any, *tangents: Any) -> Any:
-            raise GradientError(f"{transforms.name}: jvp of the backward: Warp has no forward mode")
-
-        @staticmethod
-        def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Any, Any]:
-            return transforms.map_backward(info, in_dims, values)
-
-    positions = [transforms.front.arguments.index(s.name) for s in plan.gradients]
-    Backward.__name__ = Backward.__qualname__ = f"{plan.name}_backward"
-    return Backward
+def _kind(slot: Any) -> str | None:
+    return slot.leaf.scalar.kind if slot.leaf.scalar is not None else None
 
 
 def _dims(in_dims: Sequence[Any], values: tuple[Any, ...]) -> list[int | None]:
