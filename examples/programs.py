@@ -71,7 +71,7 @@ def advect_torch(u: torch.Tensor, courant: float = 0.5, steps: int = 1) -> torch
 @wp.kernel
 def count_pairs(x: wp.array[wp.vec3], radius: float, count: wp.array[int]):
     i = wp.tid()
-    found = int(0)  # noqa: RUF046, UP018 - a variable of a run-time loop
+    found = int(0)
     for j in range(i + 1, x.shape[0]):
         if wp.length_sq(x[i] - x[j]) < radius * radius:
             found += 1
@@ -79,11 +79,9 @@ def count_pairs(x: wp.array[wp.vec3], radius: float, count: wp.array[int]):
 
 
 @wp.kernel
-def fill_pairs(
-    x: wp.array[wp.vec3], radius: float, ends: wp.array[int], left: wp.array[int], right: wp.array[int]
-):
+def fill_pairs(x: wp.array[wp.vec3], radius: float, ends: wp.array[int], left: wp.array[int], right: wp.array[int]):
     i = wp.tid()
-    slot = int(0)  # noqa: RUF046, UP018 - a variable of a run-time loop
+    slot = int(0)
     if i > 0:
         slot = ends[i - 1]
     for j in range(i + 1, x.shape[0]):

@@ -1,6 +1,5 @@
 """What the analysis concludes of arrays and threads: each conclusion where it holds, and where it must not be drawn."""
 
-# ruff: noqa: UP018
 from __future__ import annotations
 
 import subprocess

@@ -5,7 +5,7 @@ that remains is listed. A new Warp that differs fails here first.
 """
 
 # Warp takes `int(0)` for a variable, and `0` for a constant; a kernel may call `wp.tid()` for nothing.
-# ruff: noqa: RUF046, UP018, F841, E741
+# ruff: noqa: F841, E741
 from __future__ import annotations
 
 from collections.abc import Callable

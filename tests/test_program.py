@@ -520,7 +520,7 @@ def test_native_code_runs_on_copies(x):
 @wp.kernel
 def power(x: wp.array[float], n: int, y: wp.array[float]):
     i = wp.tid()
-    p = float(1.0)  # noqa: UP018 - a variable of a run-time loop
+    p = float(1.0)
     for _k in range(n):
         p = p * x[i]
     y[i] = p

@@ -5,12 +5,13 @@ Differentiable by the kernel's own adjoint, safe under ``torch.compile(fullgraph
 
 from __future__ import annotations
 
-from .contract import VERSION as __version__
+from .contract import VERSION
 from .decorator import warp_op
 from .errors import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOpError
 from .op import WarpOp, list_ops
 from .program import warp_program
 
+__version__ = VERSION
 
 __all__ = [
     "ArgumentError",

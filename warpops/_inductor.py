@@ -1,8 +1,8 @@
 """Inductor's private side: the raw ops as extern kernels over planned buffers.
 
 A compiled graph holds the functional raw ops, which cost nothing to trace. Where Inductor lowers one, it makes the buffers
-itself, so that it plans their memory and fuses their fills, and calls the op that writes into them. Where a torch has no such hook,
-or a case isn't provided for, the functional op is called as it is.
+itself, so that it plans their memory and fuses their fills, and calls the op that writes into them. Where a torch has
+no such hook, or a case isn't provided for, the functional op is called as it is.
 
 ``tests/test_torch_private.py`` fails first when a new torch changes any of it.
 """

@@ -113,8 +113,10 @@ def is_vmapped(values: tuple[Any, ...]) -> bool:
 
 def can_guard(tensors: Sequence[Any]) -> bool:
     """Whether tensors are such that a guard's verdict says all: plain ones, each once."""
-    return GUARDS is not None and len({id(t) for t in tensors}) == len(tensors) and all(
-        t.__class__ in PLAIN and not t.is_neg() for t in tensors
+    return (
+        GUARDS is not None
+        and len({id(t) for t in tensors}) == len(tensors)
+        and all(t.__class__ in PLAIN and not t.is_neg() for t in tensors)
     )
 
 

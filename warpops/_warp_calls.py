@@ -223,8 +223,10 @@ def is_other_array(value: object) -> bool:
     """An array of Warp's that isn't a plain ``wp.array``, or anything that ``wp.launch`` converts to one."""
     if isinstance(value, wp.array):
         return False
-    return bool(_types.is_array(value)) or hasattr(value, "__array_interface__") or (
-        hasattr(value, "__cuda_array_interface__") or hasattr(value, "__array__")
+    return (
+        bool(_types.is_array(value))
+        or hasattr(value, "__array_interface__")
+        or (hasattr(value, "__cuda_array_interface__") or hasattr(value, "__array__"))
     )
 
 

@@ -193,4 +193,3 @@ def _check_names(plan: OpPlan, unknown: list[str], given: set[str], wanted: set[
         raise SignatureError(
             f"{plan.name}: backward {where} gives no gradient; name at least one of {', '.join(sorted(wanted))}"
         )
-

@@ -25,7 +25,6 @@ from .kernel import MISSING, SCALARS, Scalar
 from .plan import OpPlan, Slot
 from .sizes import Expr, SizeError, smallest
 
-
 SIZE = SCALARS[wp.int64]
 """What an extra size may be."""
 
@@ -138,8 +137,10 @@ def _check_array(op: str, slot: Slot, value: Any) -> None:
         got = value.shape[axis]
         _require(
             got == size,
-            lambda: f"{op}: argument '{slot.label}': expected shape {expected_shape(slot)} ({leaf.type_name}), got "
-            f"{value.shape}",
+            lambda: (
+                f"{op}: argument '{slot.label}': expected shape {expected_shape(slot)} ({leaf.type_name}), got "
+                f"{value.shape}"
+            ),
         )
 
 
@@ -150,7 +151,9 @@ def _check_tensor_scalar(op: str, slot: Slot, value: Any) -> None:
     if value.ndim != 0:
         _fail(op, slot, f"expected a 0-d tensor (tensor_scalars), got shape {value.shape}")
     if value.device.type not in ("cpu", "meta"):
-        _fail(op, slot, f"expected a 0-d tensor on cpu (tensor_scalars), got one on {value.device}; move it with .cpu()")
+        _fail(
+            op, slot, f"expected a 0-d tensor on cpu (tensor_scalars), got one on {value.device}; move it with .cpu()"
+        )
     if value.dtype.is_complex:
         _fail(op, slot, f"expected a real 0-d tensor, got {value.dtype}")
     scalar = slot.leaf.scalar
@@ -309,7 +312,9 @@ def _check_overlaps(op: str, plan: OpPlan, values: Mapping[str, Any]) -> None:
         if value is None:
             continue
         if torch._debug_has_internal_overlap(value) == 1:
-            _fail(op, slot, f"is changed in place, and its elements overlap (strides {value.stride()}); pass a .clone()")
+            _fail(
+                op, slot, f"is changed in place, and its elements overlap (strides {value.stride()}); pass a .clone()"
+            )
         for other in plan.inputs:
             rest = values[other.name]
             if other.name == slot.name or not isinstance(rest, torch.Tensor) or not other.is_array:
@@ -373,7 +378,9 @@ def _bind(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:
             if got is wanted:
                 continue
 
-            def message(slot: Slot = slot, axis: int = axis, dim: Expr = dim, wanted: Any = wanted, got: Any = got) -> str:
+            def message(
+                slot: Slot = slot, axis: int = axis, dim: Expr = dim, wanted: Any = wanted, got: Any = got
+            ) -> str:
                 name = str(dim.value) if dim.is_name else ""
                 if name in binder and name not in fixed:
                     return (
@@ -446,7 +453,9 @@ def _called_dims(op: str, what: str, result: Any, rank: int | None) -> tuple[Any
             raise ArgumentError(f"{op}: {what}: expected ints from the callable, got {kind}")
         sizes.append(int(item))
     if rank is not None and len(sizes) != rank:
-        raise ArgumentError(f"{op}: {what}: expected {rank} size{'s' if rank != 1 else ''}, got {len(sizes)}: {tuple(sizes)}")
+        raise ArgumentError(
+            f"{op}: {what}: expected {rank} size{'s' if rank != 1 else ''}, got {len(sizes)}: {tuple(sizes)}"
+        )
     return tuple(sizes)
 
 

@@ -27,7 +27,7 @@ VERSION = "0.1.0"
 _session = secrets.token_hex(8)
 
 
-class _Unhashable(Exception):
+class _UnhashableError(Exception):
     pass
 
 
@@ -43,7 +43,7 @@ def contract_hash(parts: Iterable[str], callables: Iterable[Any]) -> str:
     try:
         for value in callables:
             _update(digest, value, set())
-    except (_Unhashable, RecursionError):
+    except (_UnhashableError, RecursionError):
         digest.update(_session.encode())
         digest.update(secrets.token_bytes(8))
     return "c" + digest.hexdigest()[:12]
@@ -119,7 +119,7 @@ def _update(digest: Any, value: Any, seen: set[int]) -> None:
     if isinstance(value, types.MethodDescriptorType):
         digest.update(f"{value.__qualname__};".encode())
         return
-    raise _Unhashable(type(value).__name__)
+    raise _UnhashableError(type(value).__name__)
 
 
 def _update_code(digest: Any, code: types.CodeType, seen: set[int]) -> None:

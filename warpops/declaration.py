@@ -144,9 +144,7 @@ def _dims(value: object, what: str, op: str) -> Dims | Callback:
             raise SignatureError(f"{op}: {what}: {error}") from None
     items = (value,) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(items, (tuple, list)):
-        raise SignatureError(
-            f"{op}: {what} takes a string of sizes, an int, a tuple or a callable, and got {value!r}"
-        )
+        raise SignatureError(f"{op}: {what} takes a string of sizes, an int, a tuple or a callable, and got {value!r}")
     dims: list[Expr | None] = []
     for item in items:
         if isinstance(item, str):
@@ -254,5 +252,3 @@ def declare(
         block_dim=block_dim,
         tiled=bool(tiled),
     )
-
-

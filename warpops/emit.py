@@ -6,7 +6,6 @@ kernel, and is what ``op.source`` shows and tracebacks quote.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from .emission.recall import Recall
@@ -53,7 +52,6 @@ class _LazyPack:
         self.scope[self.name] = pack
         result: bytes = pack(*values)
         return result
-
 
 
 def emit_launches(op: str, plan: OpPlan, launcher: Launcher) -> tuple[str, dict[str, Any]]:

@@ -267,7 +267,7 @@ class _Deriver:
             if not self.fresh(leaf) or leaf.name in self.shapes:
                 continue
             sizes: list[Expr] = []
-            for axis, use in enumerate(self.uses(leaf)):
+            for use in self.uses(leaf):
                 c = use.coordinate
                 if c is None or use.offset or use.guarded:
                     break
@@ -295,7 +295,8 @@ class _Deriver:
         ints = {
             leaf.label
             for leaf in self.kernel.leaves
-            if leaf.kind == "number" and (leaf.scalar is None or leaf.scalar.kind == "int")
+            if leaf.kind == "number"
+            and (leaf.scalar is None or leaf.scalar.kind == "int")
             and leaf.label not in self.declaration.tensor_scalars
         }
         known = bound | ints | set(self.declaration.sizes)

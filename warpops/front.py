@@ -202,7 +202,7 @@ class FrontEmitter:
                 self.text.add(f"{slot.name} = {field}({parameter.name}, {index}, {slot.label!r}, {path})")
 
     def _emit_call(self) -> None:
-        text, plan = self.text, self.plan
+        text, _plan = self.text, self.plan
         arguments = self.tuple_of(self.front.arguments)
         with text.indented(f"def {self.use('call')}({self.parameters()}):"):
             self._open_structs(False)
@@ -212,8 +212,10 @@ class FrontEmitter:
             self._emit_numbers()
             if self.plan.recalls_forward:
                 self._emit_recall()
-            text.add(f"if {self.use('functorch_level')}() is not None or {self.use('autocast_active')}() or "
-                     f"{self.use('forward_ad')}._current_level >= 0:")
+            text.add(
+                f"if {self.use('functorch_level')}() is not None or {self.use('autocast_active')}() or "
+                f"{self.use('forward_ad')}._current_level >= 0:"
+            )
             text.add(f"    return {self.use('special')}({arguments})")
             call = f"{self.use('eager')}({', '.join(self.front.arguments)})"
             if not self.plan.recalls_forward:
@@ -294,7 +296,7 @@ class FrontEmitter:
                 text.add(f"{slot.name} = {self.use('guard_scalar')}(float({slot.name}))")
             elif slot.leaf.kind == "number" and slot.role == "number" and scalar is not None and scalar.kind == "bool":
                 text.add(f"{slot.name} = bool({slot.name})")
-            elif slot.leaf.kind == "number" and slot.role == "number" or slot.role == "size":
+            elif (slot.leaf.kind == "number" and slot.role == "number") or slot.role == "size":
                 text.add(f"{slot.name} = int({slot.name})")
         text.add(f"return {self.use('public_op')}({self._public_arguments()})")
 
@@ -335,7 +337,9 @@ class FrontEmitter:
             self._emit_guards()
             if self._needs_function():
                 requires = " or ".join(
-                    f"{s.name}.requires_grad" if not s.optional else f"({s.name} is not None and {s.name}.requires_grad)"
+                    f"{s.name}.requires_grad"
+                    if not s.optional
+                    else f"({s.name} is not None and {s.name}.requires_grad)"
                     for s in plan.gradients
                 )
                 text.add(f"if {self.use('grad_enabled')}() and ({requires}):")
@@ -405,7 +409,9 @@ class FrontEmitter:
         self.text.add(f"if {self.use('grad_enabled')}() and ({conditions}):")
         self.text.add(f"    {self.use('refuse_mutation')}({self.tuple_of(self.front.arguments)})")
         negated = [f"{s.name}.is_neg()" for s in plan.mutated]
-        negated = [f"({s.name} is not None and {n})" if s.optional else n for s, n in zip(plan.mutated, negated, strict=True)]
+        negated = [
+            f"({s.name} is not None and {n})" if s.optional else n for s, n in zip(plan.mutated, negated, strict=True)
+        ]
         self.text.add(f"if {' or '.join(negated)}:")
         self.text.add(f"    return {self.use('resolve_negated')}({self.tuple_of(self.front.arguments)})")
 
@@ -425,7 +431,10 @@ class FrontEmitter:
                 for slot in plan.mutated:
                     if plan.results:
                         before = text.free(f"{slot.name}_before", "before")
-                        text.add(f"{before} = {slot.name}.clone()" + (f" if {slot.name} is not None else None" if slot.optional else ""))
+                        text.add(
+                            f"{before} = {slot.name}.clone()"
+                            + (f" if {slot.name} is not None else None" if slot.optional else "")
+                        )
                         saved[slot.name] = before
                 names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
                 given = ", ".join(arguments)
@@ -456,7 +465,10 @@ class FrontEmitter:
                 text.add(f"return {', '.join(results)}")
             text.add("")
             text.add("@staticmethod")
-            cots = [text.free(f"grad_{s.name}", "cotangent") if s.differentiable else text.free(f"_{s.name}", "unused") for s in plan.result_slots]
+            cots = [
+                text.free(f"grad_{s.name}", "cotangent") if s.differentiable else text.free(f"_{s.name}", "unused")
+                for s in plan.result_slots
+            ]
             with text.indented(f"def backward(ctx, {', '.join(cots)}):"):
                 live = [c for c, s in zip(cots, plan.result_slots, strict=True) if s.differentiable]
                 nones = ", ".join("None" for _ in arguments)
@@ -502,11 +514,14 @@ class FrontEmitter:
                         text.add(f"grads = {self._way('backward', [*plan.inputs, *plan.kept], live)}({given})")
                         if plan.recalls_backward:
                             text.add(
-                                f"{self.use('recall')}.missed_backward({self.tuple_of(parts)}, {self.tuple_of(arrays)}, needs)"
+                                f"{self.use('recall')}.missed_backward({self.tuple_of(parts)}, "
+                                f"{self.tuple_of(arrays)}, needs)"
                             )
                 if len(positions) == 1:
                     text.add("(grad,) = grads")
-                    text.add(f"return {', '.join('grad' if k == positions[0] else 'None' for k in range(len(arguments)))}")
+                    text.add(
+                        f"return {', '.join('grad' if k == positions[0] else 'None' for k in range(len(arguments)))}"
+                    )
                     return
                 text.add("grads = iter(grads)")
                 out = ["None"] * len(arguments)

@@ -81,9 +81,7 @@ class _Resolver:
         """One type per argument; an overload that the user declared wins over what would be made."""
         declared = [types for types in _warp.overload_types(self.plan.kernel.kernel) if self._fits(types)]
         try:
-            types = [
-                self.certain[label] if label in self.certain else self._follow(label) for label in self.templates
-            ]
+            types = [self.certain[label] if label in self.certain else self._follow(label) for label in self.templates]
         except (ArgumentError, SignatureError):
             if declared:
                 return declared[0]
@@ -174,8 +172,8 @@ class _Resolver:
             mine, theirs = self.values[first.name], self.values[other.name]
             expected, got = f"dtype {mine.dtype}", f"{theirs.dtype}"
             if mine.dtype == theirs.dtype:
-                expected = f"elements of shape {tuple(mine.shape[first.leaf.ndim:])}"
-                got = f"{tuple(theirs.shape[other.leaf.ndim:])}"
+                expected = f"elements of shape {tuple(mine.shape[first.leaf.ndim :])}"
+                got = f"{tuple(theirs.shape[other.leaf.ndim :])}"
             raise ArgumentError(
                 f"{self.name}: argument '{other.label}': expected {expected}, as '{first.label}' has, got {got}; the "
                 f"dtype of '{slot.label}' follows the generic tensors, which must share one"

@@ -109,9 +109,7 @@ class Launcher:
                 self._compiled[key] = compiled
         return compiled
 
-    def _launch(
-        self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None
-    ) -> None:
+    def _launch(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None) -> None:
         _warp.runtime_ready()
         warp_device = _warp_device(device)
         block_dim = _warp.resolved_block_dim(warp_device, self._block_dim(warp_device))
@@ -176,9 +174,7 @@ class Launcher:
     def _unpack(self, packed: bytes) -> list[Any]:
         return [
             _warp.unpack_argument(warp_type, packed, offset)
-            for (_, warp_type), offset in zip(
-                _warp.argument_types(self.kernel), self.layout.offsets, strict=True
-            )
+            for (_, warp_type), offset in zip(_warp.argument_types(self.kernel), self.layout.offsets, strict=True)
         ]
 
 
@@ -198,4 +194,3 @@ def _stream(warp_device: Any, device: torch.device) -> Any:
     if stream is None:
         stream = _streams[key] = wp.Stream(warp_device, cuda_stream=handle)
     return stream
-

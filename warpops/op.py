@@ -190,9 +190,7 @@ class WarpOp:
                 elif slot.role == "size":
                     annotation = int
             kind = inspect.Parameter.KEYWORD_ONLY if star else inspect.Parameter.POSITIONAL_OR_KEYWORD
-            parameters.append(
-                inspect.Parameter(parameter.name, kind, default=parameter.default, annotation=annotation)
-            )
+            parameters.append(inspect.Parameter(parameter.name, kind, default=parameter.default, annotation=annotation))
         if self._plan.device_argument:
             parameters.append(inspect.Parameter("device", inspect.Parameter.KEYWORD_ONLY, default=None))
         count = len(self._plan.results)
@@ -249,7 +247,9 @@ class WarpOp:
             SignatureError: the kernel is generic, so that which kernel to load is known only at a call.
         """
         if self._instances.only is None:
-            raise SignatureError(f"{self.name}: preload: the kernel is generic, and is made at the first call of each dtype")
+            raise SignatureError(
+                f"{self.name}: preload: the kernel is generic, and is made at the first call of each dtype"
+            )
         where = torch.device(device) if device is not None else torch.get_default_device()
         if where.type not in ("cpu", "cuda"):
             raise ArgumentError(f"{self.name}: argument 'device': expected cpu or cuda, got {where}")

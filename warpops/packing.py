@@ -15,7 +15,6 @@ from typing import Any
 from . import _warp
 from .kernel import KernelSignature, Leaf
 
-
 PACK_ERRORS = (struct.error, OverflowError)
 """What ``struct`` raises for a number out of its type's range."""
 
@@ -99,7 +98,7 @@ def _field_offset(ctype: Any, path: tuple[str, ...]) -> tuple[int, int]:
     field = getattr(ctype, path[0])
     if len(path) == 1:
         return field.offset, field.size
-    inner = dict((name, kind) for name, kind, *_ in ctype._fields_)[path[0]]
+    inner = {name: kind for name, kind, *_ in ctype._fields_}[path[0]]
     offset, size = _field_offset(inner, path[1:])
     return field.offset + offset, size
 

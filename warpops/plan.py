@@ -134,7 +134,9 @@ class OpPlan:
         """A launch can be recalled for tensors of sizes that were seen before: its sizes follow from those and from
         ints, and nothing but tensors and numbers comes in."""
         computed = callable(self.extents.launch) or any(callable(shape) for shape in self.extents.shapes.values())
-        plain = all(s.role in ("input", "output", "inout", "scratch", "number", "vector", "handle", "size") for s in self.slots)
+        plain = all(
+            s.role in ("input", "output", "inout", "scratch", "number", "vector", "handle", "size") for s in self.slots
+        )
         plain = plain and not self.kernel.program
         return plain and not computed and not self.device_argument and not any(s.optional for s in self.slots)
 
@@ -208,7 +210,9 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     extents = derive_extents(kernel, declaration, effects, roles)
     names = {leaf.label: leaf.name for leaf in kernel.leaves}
     slots = tuple(_slot(leaf, declaration, effects, roles.by_name, roles.why, extents, names) for leaf in kernel.leaves)
-    slots += tuple(Slot(Leaf(size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes)
+    slots += tuple(
+        Slot(Leaf(size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes
+    )
     _check_inits(kernel, declaration, effects, slots)
     parameters = _parameters(kernel, declaration, slots)
     required = [s for p in parameters for s in p.slots if s.is_array and not s.optional]
@@ -287,13 +291,14 @@ def _init_of(
         return cast(Init, float(declared) if leaf.differentiable else declared), "declared"
     missing = covers_exactly(shape, known, extents, names)
     if missing is None:
-        return "empty", f"every element is written: {known.filled_why}" if known.filled_why else "every element is written"
+        return (
+            "empty",
+            f"every element is written: {known.filled_why}" if known.filled_why else "every element is written",
+        )
     return "zeros", missing
 
 
-def _check_inits(
-    kernel: KernelSignature, declaration: Declaration, effects: Effects, slots: tuple[Slot, ...]
-) -> None:
+def _check_inits(kernel: KernelSignature, declaration: Declaration, effects: Effects, slots: tuple[Slot, ...]) -> None:
     by_label = {slot.label: slot for slot in slots}
     for label, value in declaration.inits:
         slot = by_label.get(label)
@@ -330,9 +335,7 @@ def _check_number(kernel: KernelSignature, slot: Slot, value: str | float) -> No
     if isinstance(value, str) or scalar is None or scalar.kind == "float":
         return
     if not float(value).is_integer() or not scalar.low <= value <= scalar.high:
-        raise SignatureError(
-            f"{kernel.name}: init of '{slot.label}' is {value!r}, which {scalar.name} can't hold"
-        )
+        raise SignatureError(f"{kernel.name}: init of '{slot.label}' is {value!r}, which {scalar.name} can't hold")
 
 
 def _parameters(kernel: KernelSignature, declaration: Declaration, slots: tuple[Slot, ...]) -> tuple[Parameter, ...]:

@@ -264,9 +264,7 @@ class Run:
                 )
             if isinstance(array, wp.array) and array.size:
                 written = argument in writes
-                refs[argument] = self.ref(
-                    argument, array, Use(argument in reads, False, written, written, title, True)
-                )
+                refs[argument] = self.ref(argument, array, Use(argument in reads, False, written, written, title, True))
         if not self.recording:
             return self._call(original, call)
         sources = [refs[a] for a in reads if a in refs and refs[a].live]

@@ -21,7 +21,12 @@ class Memory:
     __slots__ = ("check", "differentiable", "needs", "numbers", "run")
 
     def __init__(
-        self, check: Callable[..., bool], run: Callable[..., Any], numbers: tuple[int, ...], needs: Any, differentiable: bool
+        self,
+        check: Callable[..., bool],
+        run: Callable[..., Any],
+        numbers: tuple[int, ...],
+        needs: Any,
+        differentiable: bool,
     ) -> None:
         self.check, self.run, self.numbers, self.needs = check, run, numbers, needs
         self.differentiable = differentiable

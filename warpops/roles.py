@@ -11,9 +11,7 @@ from .effects import ArrayEffects, Effects
 from .errors import SignatureError
 from .kernel import KernelSignature, Leaf
 
-Role = Literal[
-    "input", "output", "inout", "mutated", "scratch", "number", "vector", "handle", "tensor_scalar", "size"
-]
+Role = Literal["input", "output", "inout", "mutated", "scratch", "number", "vector", "handle", "tensor_scalar", "size"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,10 @@ def assign_roles(kernel: KernelSignature, declaration: Declaration, effects: Eff
             + "; ".join(unsure)
             + f". Say what is meant, for example\n    {_suggest(kernel, effects, roles)}"
         )
-    results = tuple(leaves[name].name for name in right) if right is not None else tuple(
-        leaves[name].name for name in inferred
+    results = (
+        tuple(leaves[name].name for name in right)
+        if right is not None
+        else tuple(leaves[name].name for name in inferred)
     )
     if not results and not any(role == "mutated" for role in roles.values()):
         raise SignatureError(
@@ -144,9 +144,7 @@ def _check_names(kernel: KernelSignature, declaration: Declaration, leaves: dict
                 continue
             if name in structs:
                 fields = ", ".join(a for a in leaves if a.startswith(name + "."))
-                raise SignatureError(
-                    f"{kernel.name}: {where} names the struct '{name}'; name its fields: {fields}"
-                )
+                raise SignatureError(f"{kernel.name}: {where} names the struct '{name}'; name its fields: {fields}")
             close = difflib.get_close_matches(name, arrays if want_array else list(leaves), 1)
             hint = f"; did you mean '{close[0]}'?" if close else ""
             raise SignatureError(

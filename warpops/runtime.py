@@ -137,7 +137,10 @@ class Runtime:
             )
         kind = slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float"
         convert = {"float": float, "int": int, "bool": bool}[kind]
-        return [item if isinstance(item, (torch.SymInt, torch.SymFloat)) else convert(checks.plain_number(item)) for item in items]
+        return [
+            item if isinstance(item, (torch.SymInt, torch.SymFloat)) else convert(checks.plain_number(item))
+            for item in items
+        ]
 
     def to_handle(self, name: str, value: Any) -> Any:
         slot = self.slots[name]
@@ -192,7 +195,9 @@ class Runtime:
             raise ArgumentError(f"{self.name}: argument '{slot.label}': {shown[1:]}")
         what = {"array": "a tensor", "handle": "an int or a Warp object", "vector": "numbers"}.get(slot.leaf.kind)
         if what is None:
-            kind = "int" if slot.role == "size" else (slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float")
+            kind = (
+                "int" if slot.role == "size" else (slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float")
+            )
             what = {"float": "a number", "int": "an int", "bool": "a bool"}[kind]
         type_name = slot.leaf.type_name or "int"
         hint = ""
@@ -293,9 +298,16 @@ class Runtime:
             value, scalar = arguments[index], slot.leaf.scalar
             if not slot.is_array or not isinstance(value, torch.Tensor) or scalar is None or slot.role == "mutated":
                 continue
-            if scalar.kind == "float" and value.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(value.device.type):
-                if value.dtype is not scalar.dtype and scalar.dtype in AUTOCAST_DTYPES:
-                    cast[index] = value.to(scalar.dtype)
+            if (
+                (
+                    scalar.kind == "float"
+                    and value.dtype in AUTOCAST_DTYPES
+                    and torch.is_autocast_enabled(value.device.type)
+                )
+                and value.dtype is not scalar.dtype
+                and scalar.dtype in AUTOCAST_DTYPES
+            ):
+                cast[index] = value.to(scalar.dtype)
         return tuple(cast)
 
     # --- the public op ------------------------------------------------------------------------------------------------
@@ -388,7 +400,8 @@ class Runtime:
             if any(values[s.name] is not None and values[s.name].is_neg() for s in self.plan.mutated):
                 return self.resolve_negated(arguments)
         wants = torch.is_grad_enabled() and any(
-            isinstance(values[slot.name], torch.Tensor) and values[slot.name].requires_grad for slot in self.plan.gradients
+            isinstance(values[slot.name], torch.Tensor) and values[slot.name].requires_grad
+            for slot in self.plan.gradients
         )
         function = self._function() if self._function is not None else None
         if wants and function is not None:
@@ -407,7 +420,13 @@ class Runtime:
             return self.forward_op(*arguments)
         values = self.values(arguments)
         found = checks.measure(self.name, plan, values, self.device(arguments))
-        fresh = dict(zip([s.name for s in plan.slots if s.role in ("output", "scratch")], self.allocate(instance, found), strict=True))
+        fresh = dict(
+            zip(
+                [s.name for s in plan.slots if s.role in ("output", "scratch")],
+                self.allocate(instance, found),
+                strict=True,
+            )
+        )
         given = list(arguments)
         for index, slot in enumerate(plan.inputs):
             if slot.role == "inout":

@@ -72,7 +72,9 @@ def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node:
     """The effects and the result of a call to a builtin."""
     record.tiled = record.tiled or name.startswith("tile")
     if name in _NO_ADJOINT and any(is_active(value) for value in arguments.values):
-        record.warn("no-adjoint", frame.code.site(node), f"Warp has no adjoint for wp.{name}, so that no gradient passes it")
+        record.warn(
+            "no-adjoint", frame.code.site(node), f"Warp has no adjoint for wp.{name}, so that no gradient passes it"
+        )
     handler = _HANDLERS.get(name)
     if handler is not None:
         return handler(record, frame, name, arguments, node, used)

@@ -29,7 +29,9 @@ def conclude_array(
     escapes = tuple(site for array, site in record.escapes if array == name)
     hidden = bool(escapes or record.opaque)
     ndim = int(getattr(warp_type, "ndim", 0) or 0)
-    reads_back = hidden or name in record.revisited or bool(reads) or any(a.used or a.kind not in PURE_ATOMICS for a in atomics)
+    reads_back = (
+        hidden or name in record.revisited or bool(reads) or any(a.used or a.kind not in PURE_ATOMICS for a in atomics)
+    )
     filled, premises, why = _filled(name, ndim, accesses, rank, end, hidden)
     return ArrayEffects(
         name=name,

@@ -102,8 +102,8 @@ class Hazard:
     ``kind`` is ``"counter"`` (slots from a consumed atomic counter without a replay: no gradient can be had),
     ``"loop-product"`` (a variable of a run-time loop is needed by value: in the loop or after it), ``"loop-exit"``
     (``break`` or ``return`` out of a run-time loop), ``"while"``, ``"component"`` (overwritten component of a local),
-    ``"shared"`` (an array written and read by different threads), ``"no-adjoint"`` (a builtin that Warp doesn't differentiate) or ``"overwritten"`` (a value that the adjoint needs
-    is overwritten).
+    ``"shared"`` (an array written and read by different threads), ``"no-adjoint"`` (a builtin that Warp
+    doesn't differentiate) or ``"overwritten"`` (a value that the adjoint needs is overwritten).
     ``arrays`` are the arrays whose gradients it concerns (empty: all).
     """
 

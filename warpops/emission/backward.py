@@ -42,7 +42,9 @@ class Backward(Forward):
         dense = f"memory_format={self.torch}.contiguous_format"
         cots = self.cotangents()
         with text.function(self.function("prepare"), [*self.backward_arguments(), *map(self.grad_name, cots), "needs"]):
-            text.add('"""Make arrays dense, cotangents private, and a buffer of zeros for each gradient that is needed."""')
+            text.add(
+                '"""Make arrays dense, cotangents private, and a buffer of zeros for each gradient that is needed."""'
+            )
             for slot in (*self.given_arrays(), *plan.kept):
                 if slot.optional:
                     text.add(f"if {slot.name} is not None:")
@@ -127,7 +129,11 @@ class Backward(Forward):
                     data[slot.name] = "0"
                     text.add(f"{stride} = {self._dense_strides(slot, shapes[slot.name])}")
             for slot in self.given_arrays():
-                data[slot.name] = f"0 if {slot.name} is None else {slot.name}.data_ptr()" if slot.optional else f"{slot.name}.data_ptr()"
+                data[slot.name] = (
+                    f"0 if {slot.name} is None else {slot.name}.data_ptr()"
+                    if slot.optional
+                    else f"{slot.name}.data_ptr()"
+                )
             for slot in self.temporaries():
                 buffer = self.grad_name(slot)
                 if slot.role == "scratch" and not slot.saved:
@@ -136,7 +142,9 @@ class Backward(Forward):
                     text.add(f"{buffer} = {self.torch}.zeros({shape}, dtype={self.dtype(slot)}, device={device})")
                 else:
                     zeros = f"{self.torch}.zeros_like({slot.name}, memory_format={self.torch}.contiguous_format)"
-                    text.add(f"{buffer} = {zeros}" + (f" if {slot.name} is not None else None" if slot.optional else ""))
+                    text.add(
+                        f"{buffer} = {zeros}" + (f" if {slot.name} is not None else None" if slot.optional else "")
+                    )
                 grads[slot.name] = self._pointer(slot, buffer, always=not slot.optional)
             for slot in (*self.cotangents(), *[s for s in plan.gradients if s.role != "inout"]):
                 buffer = self.grad_name(slot)
@@ -184,8 +192,13 @@ class Backward(Forward):
             gradients = [s for s in plan.gradients if s.role != "inout"]
             names = [slot.name for slot in (*self.given_arrays(), *plan.kept)]
             names += [self.grad_name(slot) for slot in (*cots, *gradients)]
-            text.add(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {self.function('prepare')}({', '.join([*parameters, 'needs'])})")
-            text.add(f"{self.function('backward_into')}({', '.join([*self.backward_arguments(), *self.gradient_buffers()])})")
+            text.add(
+                f"{', '.join(names)}{',' if len(names) == 1 else ''} = "
+                f"{self.function('prepare')}({', '.join([*parameters, 'needs'])})"
+            )
+            text.add(
+                f"{self.function('backward_into')}({', '.join([*self.backward_arguments(), *self.gradient_buffers()])})"
+            )
             wanted = [self.grad_name(slot) for slot in plan.gradients]
             if len(wanted) == 1 and not plan.gradients[0].optional:
                 text.add(f"return [{wanted[0]}] if needs[0] else []")

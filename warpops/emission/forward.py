@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import checks
 from ..errors import ArgumentError
 from ..plan import Slot
 from .pieces import PACK_ERRORS, Pieces

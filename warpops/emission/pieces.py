@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -124,7 +123,11 @@ class Pieces:
             if not self._dense(slot, ""):
                 continue
             given = self.local(slot, "given")
-            test = f"{slot.name} is not None and {given} is not {slot.name}" if slot.optional else f"{given} is not {slot.name}"
+            test = (
+                f"{slot.name} is not None and {given} is not {slot.name}"
+                if slot.optional
+                else f"{given} is not {slot.name}"
+            )
             self.text.add(f"if {test}:")
             self.text.add(f"    {given}.copy_({slot.name})")
 
@@ -141,8 +144,9 @@ class Pieces:
         self.text.add(f"{device} = {required[0].name}.device")
         others = [slot for slot in self.given_arrays() if slot is not required[0]]
         wrong = [
-            f"{slot.name}.device != {device}" if not slot.optional else
-            f"{slot.name} is not None and {slot.name}.device != {device}"
+            f"{slot.name}.device != {device}"
+            if not slot.optional
+            else f"{slot.name} is not None and {slot.name}.device != {device}"
             for slot in others
         ]
         if wrong:
@@ -247,11 +251,15 @@ class Pieces:
             if callable(shape):
                 compute = self.provide(f"shape_of_{slot.name}", self._shape_caller(slot))
                 variables = [self.text.local(f"{slot.name}_{axis}") for axis in range(slot.leaf.ndim)]
-                self.text.add(f"{', '.join(variables)}{',' if len(variables) == 1 else ''} = {compute}({self.values()})")
+                self.text.add(
+                    f"{', '.join(variables)}{',' if len(variables) == 1 else ''} = {compute}({self.values()})"
+                )
                 shapes[slot.name] = variables
                 continue
             sizes = [self.size(expr) for expr in shape]
-            self.refuse_if(f"{text} < 0" for expr, text in zip(shape, sizes, strict=True) if not self._nonnegative(expr))
+            self.refuse_if(
+                f"{text} < 0" for expr, text in zip(shape, sizes, strict=True) if not self._nonnegative(expr)
+            )
             shapes[slot.name] = sizes
         return shapes
 
@@ -263,7 +271,8 @@ class Pieces:
             ints = {
                 slot.leaf.label
                 for slot in self.plan.inputs
-                if slot.role == "size" or (slot.role == "number" and slot.leaf.scalar and slot.leaf.scalar.kind == "int")
+                if slot.role == "size"
+                or (slot.role == "number" and slot.leaf.scalar and slot.leaf.scalar.kind == "int")
             }
             return str(expr.value) not in ints
         return expr.head in ("+", "*", "min", "max") and all(self._nonnegative(item) for item in expr.items)
@@ -338,7 +347,9 @@ class Pieces:
 
     # --- packing ------------------------------------------------------------------------------------------------------
 
-    def packed(self, shapes: dict[str, list[str]], data: dict[str, str], grads: dict[str, str], flags: dict[str, str]) -> list[str]:
+    def packed(
+        self, shapes: dict[str, list[str]], data: dict[str, str], grads: dict[str, str], flags: dict[str, str]
+    ) -> list[str]:
         """The values of the argument struct, in its order."""
         parts: list[str] = []
         for slot in self.plan.slots:
@@ -347,7 +358,9 @@ class Pieces:
             if not slot.is_array:
                 parts.append(self._packed_value(slot))
                 continue
-            parts.append(self._descriptor(slot, shapes, data[slot.name], grads.get(slot.name, "0"), flags.get(slot.name, "0")))
+            parts.append(
+                self._descriptor(slot, shapes, data[slot.name], grads.get(slot.name, "0"), flags.get(slot.name, "0"))
+            )
         return parts
 
     def _packed_value(self, slot: Slot) -> str:

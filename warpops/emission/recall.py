@@ -41,7 +41,9 @@ class Recall(Backward):
         fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
         arrays = self.given_arrays()
         with text.function(self.function("recall_forward"), self.arguments):
-            text.add('"""The launch for tensors of these sizes and strides, as a function; None where there is none."""')
+            text.add(
+                '"""The launch for tensors of these sizes and strides, as a function; None where there is none."""'
+            )
             self._name_layout(arrays)
             dense = self._dense_condition(arrays)
             if dense:
@@ -77,7 +79,9 @@ class Recall(Backward):
                 for slot in plan.slots:
                     if slot.role == "size":
                         continue
-                    parts.append(f"{slot.name}.data_ptr(), {rests[slot.name]}" if slot.is_array else self._packed_value(slot))
+                    parts.append(
+                        f"{slot.name}.data_ptr(), {rests[slot.name]}" if slot.is_array else self._packed_value(slot)
+                    )
                 self._enter(enter, bounds, [(pack, parts)])
                 returned = [slot.name for slot in (*plan.result_slots, *plan.scratch)]
                 text.add(f"return {', '.join(returned)}")

@@ -81,9 +81,7 @@ def _coarsest(subject: Subject) -> torch.dtype:
     return max(known, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
 
 
-def _check_input(
-    subject: Subject, slot: Slot, outcome: Outcome, cotangents: dict[str, torch.Tensor]
-) -> Finding | None:
+def _check_input(subject: Subject, slot: Slot, outcome: Outcome, cotangents: dict[str, torch.Tensor]) -> Finding | None:
     gradient = outcome.gradients[slot.label]
     source = subject.values[slot.name]
     title = f"gradient of '{slot.label}'"

@@ -176,9 +176,7 @@ def _launch(plan: OpPlan, values: Values, dims: tuple[int, ...]) -> None:
         else:
             given.append(value & (2**64 - 1) if plan.slot(name).leaf.kind == "handle" else value)
     device = next((wp.device_from_torch(v.device) for v in values.values() if isinstance(v, torch.Tensor)), None)
-    wp.launch(
-        kernel, dims, inputs=given, device=device, record_tape=False, block_dim=plan.declaration.block_dim or 256
-    )
+    wp.launch(kernel, dims, inputs=given, device=device, record_tape=False, block_dim=plan.declaration.block_dim or 256)
 
 
 def _conflict(states: list[torch.Tensor], axis: int) -> str | None:

@@ -48,9 +48,7 @@ def _numbers(subject: Subject) -> dict[str, Any]:
     return found
 
 
-def _grow(
-    subject: Subject, factor: int, bound: dict[str, Any], fixed: dict[str, Any], free: bool
-) -> Values | None:
+def _grow(subject: Subject, factor: int, bound: dict[str, Any], fixed: dict[str, Any], free: bool) -> Values | None:
     sizes = {name: fixed.get(name, value * factor) for name, value in bound.items()}
     uncovered = {(label, axis) for label, axis, _ in subject.plan.extents.uncovered}
     values: Values = {}
