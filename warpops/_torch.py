@@ -45,7 +45,7 @@ VMAP_KEY = "FuncTorchBatched"
 
 
 def call_vmap_rule(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Run a rule ``(info, in_dims, *args, **kwargs)`` of an operator for the innermost vmap, as PyTorch does its own."""
+    """Run a rule ``(info, in_dims, *args, **kwargs)`` for the innermost vmap, as PyTorch does its own."""
     from torch._functorch.autograd_function import custom_function_call_vmap_helper
     from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
@@ -66,7 +66,7 @@ def exclude_autocast() -> Any:
 def has_tangent(tensor: torch.Tensor) -> bool:
     """Whether a tensor carries a forward-mode tangent at the current level."""
     if forward_ad._current_level < 0 or torch._C._functorch.is_batchedtensor(tensor):
-        # PyTorch can't look into a batched tensor. Below the vmap it meets the jvp of our autograd functions: it raises.
+        # PyTorch can't look into a batched tensor. Below the vmap the jvp of our autograd functions raises.
         return False
     return forward_ad.unpack_dual(tensor).tangent is not None
 

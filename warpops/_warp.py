@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,7 +93,9 @@ def type_name(warp_type: Any) -> str:
     if is_array(warp_type):
         return repr(warp_type)
     fields = struct_fields(warp_type)
-    return str(warp_type.key) if fields is not None else str(_types.type_repr(warp_type))
+    if fields is not None:
+        return str(warp_type.key)
+    return str(_types.type_repr(warp_type)).removeprefix("warp._src.types.")
 
 
 def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
@@ -104,7 +107,7 @@ def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
     module.options = dict(kernel.module.options)
     # Code on the CPU is found by the module's name and this number, which starts at zero in each module.
     module.cpu_exec_id = next(_exec_ids)
-    copy = _context.Kernel(  # type: ignore[no-untyped-call]
+    copy = _context.Kernel(
         func=kernel.func,
         key=kernel.key,
         module=module,
@@ -112,7 +115,7 @@ def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
         code_transformers=kernel.adj.transformers,
         source=kernel.adj.source,
     )
-    concrete = copy.add_overload(types)  # type: ignore[no-untyped-call]
+    concrete = copy.add_overload(types)
     concrete.op_name = op
     return concrete
 
@@ -129,7 +132,7 @@ def same_types(left: list[Any], right: list[Any]) -> bool:
 
 def is_generic_scalar(warp_type: Any) -> bool:
     """Whether a type stands for several scalar types."""
-    return warp_type is Any or bool(_types.type_is_generic_scalar(warp_type))  # type: ignore[no-untyped-call]
+    return warp_type is Any or bool(_types.type_is_generic_scalar(warp_type))
 
 
 def admits(template: Any, scalar: Any) -> bool:
@@ -137,7 +140,7 @@ def admits(template: Any, scalar: Any) -> bool:
     inner = getattr(template, "_wp_scalar_type_", template)
     if not is_generic_scalar(inner):
         return bool(inner is scalar)
-    return bool(inner is Any or _types.type_matches_template(scalar, inner))  # type: ignore[no-untyped-call]
+    return bool(inner is Any or _types.type_matches_template(scalar, inner))
 
 
 def is_float(scalar: Any) -> bool:
@@ -173,6 +176,9 @@ def argument_ctype(warp_type: Any) -> Any:
     return warp_type._type_
 
 
+_loading = threading.RLock()
+
+
 class Compiled:
     """One kernel, loaded on one device: calls its entry points with packed arguments.
 
@@ -195,7 +201,14 @@ class Compiled:
         return self._adjoint is not None
 
     def load(self) -> None:
-        """Build and load the module where that is needed, and look the entry points up."""
+        """Build and load the module where that is needed, and look the entry points up.
+
+        Warp's own loading isn't made for several threads, and its modules are shared by kernels.
+        """
+        with _loading:
+            self._load()
+
+    def _load(self) -> None:
         try:
             self.exec = self.module.load(self.device, self.block_dim)
         except Exception as error:

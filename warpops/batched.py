@@ -7,6 +7,7 @@ mapped again where transforms are nested), but hidden.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import types
 from collections.abc import Callable
@@ -53,9 +54,17 @@ def batched_plan(plan: OpPlan, batched: frozenset[str]) -> OpPlan:
     return _with_decisions(made, plan)
 
 
-def batched_registration(plan: OpPlan, title: str, backward: Any = None) -> Registration:
-    """Register the op of a batched plan: hidden, and with the mapped op's name in its messages."""
-    internal = f"warpops::_{plan.name}"
+def batched_registration(
+    plan: OpPlan, title: str, parent: str, batched: frozenset[str], backward: Any = None
+) -> Registration:
+    """Register the op of a batched plan: hidden, and with the mapped op's name in its messages.
+
+    Its own name follows from what is mapped, so that compiled graphs find it again in another process, and is no other
+    live op's: PyTorch's tracing looks operators up by name.
+    """
+    types = [slot.leaf.type_name for slot in plan.slots]
+    digest = hashlib.sha256(repr((parent, sorted(batched), types)).encode()).hexdigest()[:8]
+    internal = f"warpops::_{plan.name}_{digest}"
     instance = make_instance(title, plan)
     instances = Instances(internal, plan, lambda values: instance, lambda: instance)
     registration = Registration(internal, plan, instances, backward)

@@ -54,7 +54,7 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
     """
     for slot in plan.inputs:
         check_slot(op, slot, values[slot.name])
-    where = _device(op, plan, values, device)
+    where = device_of(op, plan, values, device)
     _check_overlaps(op, plan, values)
     sizes = _bind(op, plan, values)
     shapes: dict[str, tuple[Any, ...]] = {}
@@ -207,7 +207,7 @@ def float_fits(scalar: Scalar, value: float) -> bool:
     if not math.isfinite(value) or scalar.code == "d":
         return True
     try:
-        struct.pack("f" if scalar.name == "bfloat16" else scalar.code, value)
+        struct.pack("<f" if scalar.name == "bfloat16" else f"<{scalar.code}", value)
     except OverflowError:
         return False
     return True
@@ -258,7 +258,9 @@ def flatten(value: Any) -> list[Any] | None:
         return None
     items: list[Any] = []
     for item in value:
-        if isinstance(item, (Sequence, numpy.ndarray)) or hasattr(item, "_wp_scalar_type_"):
+        if isinstance(item, (str, bytes)):
+            items.append(item)
+        elif isinstance(item, (Sequence, numpy.ndarray)) or hasattr(item, "_wp_scalar_type_"):
             inner = flatten(item)
             if inner is None:
                 return None
@@ -279,7 +281,7 @@ def _require(condition: Any, message: Callable[[], str]) -> None:
     torch._check_with(ArgumentError, condition, message)
 
 
-def _device(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> torch.device:
+def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> torch.device:
     first: tuple[Slot, torch.device] | None = None
     for slot in plan.inputs:
         value = values[slot.name]
@@ -301,9 +303,7 @@ def _device(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> tor
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {wanted}")
         if first is None:
             return wanted
-    if first is not None:
-        return first[1]
-    return torch.get_default_device()
+    return first[1] if first is not None else torch.get_default_device()
 
 
 def _check_overlaps(op: str, plan: OpPlan, values: Mapping[str, Any]) -> None:

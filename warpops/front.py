@@ -210,6 +210,12 @@ class FrontEmitter:
             with text.deeper():
                 self._emit_traced()
             self._emit_numbers()
+            if self.plan.device_argument:
+                arrays = [s.name for s in self.plan.inputs if s.is_array]
+                absent = " and ".join(["device is None", *(f"{name} is None" for name in arrays if "." not in name)])
+                if not any(p.struct for p in self.plan.parameters):
+                    text.add(f"if {absent}:")
+                    text.add(f"    device = {self.use('get_default_device')}()")
             if self.plan.recalls_forward:
                 self._emit_recall()
             text.add(
@@ -280,10 +286,15 @@ class FrontEmitter:
                 scalar = slot.leaf.scalar
                 kind = "int" if slot.role == "size" else ("float" if scalar is None else scalar.kind)
                 test = f"isinstance({slot.name}, {'(float, int)' if kind == 'float' else 'int'})"
+                if kind == "bool":
+                    test = f"({test} and ({slot.name} == 0 or {slot.name} == 1))"
             text.add(f"if not {test}:")
             text.add(f"    return {self.use('refuse_traced')}({index}, {slot.name})")
             if slot.leaf.kind == "vector":
                 text.add(f"{slot.name} = {self.use('traced_vector')}({slot.name})")
+                text.add(f"if {self.use('wrong_item')}({slot.name}) >= 0:")
+                wrong = f"{slot.name}[{self.use('wrong_item')}({slot.name})]"
+                text.add(f"    return {self.use('refuse_traced')}({index}, {wrong}, True)")
             elif slot.leaf.kind == "handle":
                 text.add(f"if {slot.name} > {2**63 - 1}:  # a schema's int is signed")
                 text.add(f"    {slot.name} = {slot.name} - {2**64}")

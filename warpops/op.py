@@ -204,7 +204,8 @@ class WarpOp:
     @property
     def kernel(self) -> wp.Kernel:
         """The ``wp.Kernel``; for a program, the function."""
-        return self._plan.kernel.kernel
+        kernel: wp.Kernel = self._plan.kernel.kernel
+        return kernel
 
     @property
     def overload(self) -> Any:

@@ -248,7 +248,8 @@ def _slot(
     names: dict[str, str],
 ) -> Slot:
     role = roles[leaf.name]
-    optional = leaf.is_array and (leaf.default is None or leaf.label in declaration.optional)
+    given = role in ("input", "mutated")
+    optional = leaf.is_array and given and (leaf.default is None or leaf.label in declaration.optional)
     if not leaf.is_array:
         return Slot(leaf, role, why=why.get(leaf.name, ""))
     known = effects.arrays.get(leaf.label) or ArrayEffects(

@@ -120,6 +120,8 @@ class Registration:
         scope = compile_front(self.name, self.front_text, self.emitter, runtime.helpers())
         own = self.emitter.helpers()
         self.call = scope[own["call"]]
+        self.call.__name__ = self.plan.name
+        self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
         self.eager = scope[own["eager"]]
         self.function = scope.get(self.emitter.classname)
         if self.function is not None:

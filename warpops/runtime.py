@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import types
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import torch
 
 from . import _inductor, _torch, checks, handles
@@ -19,12 +22,16 @@ from .plan import OpPlan
 from .recall import Recall
 from .refusal import refusal_op, runtimes
 from .structs import Missing, field_reader, missing
-from .values import default_value, guard_number, traced_tensor, traced_vector
+from .values import default_value, guard_number, traced_tensor, traced_vector, wrong_item
 
 if TYPE_CHECKING:
     from .register import Registration
 
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+SAMPLES: tuple[Any, ...] = (list, tuple, dict, numpy.ndarray)
+SAMPLE_NAMES: dict[str, Any] = {"list": [], "tuple": (), "dict": {}, "ndarray": numpy.empty(0)}
+"""What stands for a wrong argument in a message, where compiled code can't show it."""
 
 _pinned: set[Any] = set()
 """Leases of ops that were compiled: graphs call their operators by name."""
@@ -65,6 +72,7 @@ class Runtime:
             "autocast_active": _torch.autocast_active,
             "forward_ad": _torch.forward_ad,
             "grad_enabled": _torch.grad_enabled,
+            "get_default_device": torch.get_default_device,
             "dispatch_modes": _torch.dispatch_modes if FAST else (lambda: 1),
             "function_mode": _torch.function_mode,
             "profiling": _torch.profiling,
@@ -86,6 +94,7 @@ class Runtime:
             "alive": handles.alive,
             "keep_alive": self.keep_alive,
             "traced_vector": traced_vector,
+            "wrong_item": wrong_item,
             "traced_tensor": traced_tensor,
             "refuse_traced": refuse_traced,
             "to_number": self.to_number,
@@ -177,33 +186,43 @@ class Runtime:
         key, refuse = self.key, refusal_op()
         runtimes[key] = self
 
-        def refuse_traced(index: int, value: Any) -> Any:
+        def refuse_traced(index: int, value: Any, item: bool = False) -> Any:
             if isinstance(value, torch.Tensor):
-                return refuse(key, index, value, "")
+                return refuse(key, index, value, "item" if item else "")
             if isinstance(value, Missing):
                 return refuse(key, index, None, f"={missing(value.owner, value.part)}")
+            if value is None or isinstance(value, (bool, int, float, str)):
+                return refuse(key, index, None, f"{'item' if item else 'literal'} {value!r}")
+            for kind in SAMPLES:
+                if isinstance(value, kind):
+                    return refuse(key, index, None, f"{'item' if item else 'sample'} {kind.__name__}")
             return refuse(key, index, None, type(value).__name__)
 
         return refuse_traced
 
     def refuse_value(self, index: int, value: torch.Tensor | None, shown: str) -> None:
-        """Raise for one argument whose type compiled code found wrong."""
+        """Raise for one argument whose type compiled code found wrong, in the words of eager code."""
         slot = self.plan.inputs[index]
-        if value is not None:
-            checks.check_slot(self.name, slot, value)
         if shown.startswith("="):
             raise ArgumentError(f"{self.name}: argument '{slot.label}': {shown[1:]}")
-        what = {"array": "a tensor", "handle": "an int or a Warp object", "vector": "numbers"}.get(slot.leaf.kind)
-        if what is None:
-            kind = (
-                "int" if slot.role == "size" else (slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float")
+        how, _, rest = shown.partition(" ")
+        found: Any = value
+        if how == "sample" or (how == "item" and rest in SAMPLE_NAMES):
+            found = SAMPLE_NAMES[rest]
+        elif how in ("literal", "item") and value is None:
+            found = ast.literal_eval(rest)
+        elif value is None:
+            found = types.new_class(shown)()
+        if how == "item":
+            checks.check_number(self.name, slot, slot.leaf.scalar, found)
+        elif slot.leaf.kind == "vector" and value is None and how not in ("literal", "sample"):
+            raise ArgumentError(
+                f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got {shown}; in compiled "
+                f"code give a Warp value as a tuple of its numbers"
             )
-            what = {"float": "a number", "int": "an int", "bool": "a bool"}[kind]
-        type_name = slot.leaf.type_name or "int"
-        hint = ""
-        if slot.leaf.kind == "vector" and shown not in ("NoneType", "str", "int", "float"):
-            hint = "; in compiled code give a Warp value as a tuple of its numbers"
-        raise ArgumentError(f"{self.name}: argument '{slot.label}': expected {what} ({type_name}), got {shown}{hint}")
+        else:
+            checks.check_slot(self.name, slot, found)
+        raise ArgumentError(f"{self.name}: argument '{slot.label}': can't be used in compiled code: {shown}")
 
     def explain_failure(self, arguments: tuple[Any, ...]) -> None:
         """Raise what is wrong with a call's arguments; returns where nothing is."""
@@ -349,8 +368,8 @@ class Runtime:
 
         def kernel(*arguments: Any, **named: Any) -> Any:
             arguments = (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
+            cast = self.cast(arguments)
             with _torch.exclude_autocast():
-                cast = self.cast(arguments)
                 positional = [v for n, v in zip(names, cast, strict=True) if n not in keyword_only]
                 rest = {n: v for n, v in zip(names, cast, strict=True) if n in keyword_only}
                 return public(*positional, **rest)
@@ -540,7 +559,7 @@ class Runtime:
         sources = [t for t in (*ctx.saved_tensors, *cotangents) if isinstance(t, torch.Tensor) and t.requires_grad]
         if not sources or not tensors:
             return grads
-        linked = iter(_Once.apply(self.name, len(tensors), *tensors, *sources))
+        linked = iter(_Once.apply(self.name, len(tensors), *tensors, *sources))  # type: ignore[no-untyped-call]
         return tuple(None if g is None else next(linked) for g in grads)
 
 

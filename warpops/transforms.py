@@ -7,6 +7,7 @@ is an op with ``Transforms`` of its own, so that transforms nest in any order.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,11 @@ _lock = threading.RLock()
 class Transforms:
     """One op's functions for use under transforms: its forward, and its backward as a function of its own."""
 
-    def __init__(self, runtime: Runtime, origin: Transforms | None = None) -> None:
+    def __init__(self, runtime: Runtime, origin: Transforms | None = None, path: str = "") -> None:
         self.runtime = runtime
         self.plan, self.front = runtime.plan, runtime.front
         self.name: str = origin.name if origin is not None else runtime.name
+        self.path = path or runtime.key
         self.vmap_rule: VmapRule | None = runtime.vmap
         self.lease = runtime.lease()
         """Graphs that hold the functions below keep the op's operators."""
@@ -178,16 +180,20 @@ class Transforms:
         try:
             made = batched_plan(plan, names)
             backward = _MappedBackward(self.runtime, names) if plan.gradient == "custom" else None
-            registration = batched_registration(made, self.name, backward)
+            registration = batched_registration(made, self.name, self.path, names, backward)
         except UnbatchableError:
             return None
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
         if device.type in ("cpu", "cuda"):
             try:
                 registration.instances.only.launcher.preload(device)  # type: ignore[union-attr]
-            except Exception:  # Warp can't compile what was rewritten: the loop runs the user's own kernel
+            except Exception as error:  # whatever Warp's code generation and compilers raise
+                warnings.warn(
+                    f"{self.name}: Warp can't compile the kernel that vmap would launch once, so vmap loops: {error}",
+                    stacklevel=2,
+                )
                 return None
-        found = Transforms(registration.runtime, self)
+        found = Transforms(registration.runtime, self, registration.name)
         found._registration = registration
         return found
 

@@ -34,6 +34,14 @@ def traced_vector(value: Any) -> list[Any]:
     return items
 
 
+def wrong_item(items: list[Any]) -> int:
+    """The place of the first item that is no number; -1 where all are."""
+    for place, item in enumerate(items):
+        if not isinstance(item, (int, float)):
+            return place
+    return -1
+
+
 def traced_tensor(value: Any) -> Any:
     """A number for a ``tensor_scalars`` argument, in traced code: a constant of the graph, guarded."""
     if isinstance(value, torch.Tensor):

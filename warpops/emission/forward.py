@@ -119,9 +119,20 @@ class Forward(Pieces):
         text.add("    )")
         text.add(f"except {error}:")
         text.add(f"    {self.refusal()}")
-        text.add(f"    {too_large}()")
+        text.add(f"    {too_large}({self.values()})")
 
-    def _too_large(self) -> None:
+    def _too_large(self, values: dict[str, Any]) -> None:
+        for slot in self.given_arrays():
+            value = values[slot.name]
+            if value is None:
+                continue
+            steps = [step * value.element_size() for step in value.stride()]
+            if any(n > 2**31 - 1 for n in (*value.shape, *steps)):
+                raise ArgumentError(
+                    f"{self.op}: argument '{slot.label}': expected sizes and byte strides below 2**31, which is what Warp's "
+                    f"descriptors hold, got shape {value.shape} and strides of {tuple(steps)} bytes; pass it "
+                    f".contiguous(), or split the call"
+                )
         raise ArgumentError(
             f"{self.op}: an array is too large for Warp's descriptors, which hold sizes and byte strides of 31 bits; split "
             f"the call, or pass the tensor .contiguous()"

@@ -137,8 +137,7 @@ class Pieces:
         if not required:
             device = self.text.local("where")
             resolve = self.provide("device_of", self._device_of)
-            given = ", ".join(slot.name for slot in self.given_arrays())
-            self.text.add(f"{device} = {resolve}(device, ({given}{',' if given else ''}))")
+            self.text.add(f"{device} = {resolve}({self.values()}, device)")
             return device
         device = self.text.local("where")
         self.text.add(f"{device} = {required[0].name}.device")
@@ -154,14 +153,8 @@ class Pieces:
             self.text.add(f"    {self.refusal()}")
         return device
 
-    def _device_of(self, device: Any, given: tuple[torch.Tensor | None, ...]) -> torch.device:
-        for tensor in given:
-            if tensor is not None:
-                where = tensor.device
-                if any(other is not None and other.device != where for other in given):
-                    return where  # the full check has the message
-                return where
-        return torch.device(device) if device is not None else torch.get_default_device()
+    def _device_of(self, values: dict[str, Any], device: Any) -> torch.device:
+        return checks.device_of(self.op, self.plan, values, device)
 
     def check_handles(self, device: str) -> None:
         """Compare the devices of Warp's objects with the tensors'."""
