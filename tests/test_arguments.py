@@ -138,7 +138,11 @@ def test_a_wrong_argument_in_eager_code(case):
     assert isinstance(caught.value, (ValueError, WarpOpError))
 
 
-@pytest.mark.parametrize("case", CASES)
+# An int beyond 64 bits never gets to the op: PyTorch's own parser refuses it while it traces.
+COMPILED_CASES = [case for case in CASES if case != "int64 above"]
+
+
+@pytest.mark.parametrize("case", COMPILED_CASES)
 def test_a_wrong_argument_in_compiled_code(case):
     name, value, text = CASES[case]
     with pytest.raises(Exception, match="everything") as caught:

@@ -100,6 +100,16 @@ def forget(namespace: str, name: str, key: str | None = None) -> None:
         space._dir.remove(name)
 
 
+def register_fake(library: Any, name: str, fake: Callable[..., Any]) -> None:
+    """``torch.library.register_fake`` less its look at the caller's source file, which is most of its time."""
+    try:
+        entry = torch._library.simple_registry.singleton.find(name)
+        handle = entry.fake_impl.register(fake, "warpops", lib=library, allow_override=True)
+        library._registration_handles.append(handle)
+    except (AttributeError, TypeError):
+        torch.library.register_fake(name, fake, lib=library)
+
+
 def destroy(library: Any) -> None:
     """Take a library's operators out of the registry, once: its own finaliser would clear ``torch.ops`` again later."""
     library._destroy()

@@ -8,6 +8,7 @@ overload's name of each is the hash of the contract.
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +17,11 @@ import torch
 
 from . import _torch
 from .contract import contract_hash, plan_text
-from .front import Front, compile_front, emit_front
+from .front import Front, FrontEmitter, compile_front, emit_front, front_scope
 from .instance import Instances
 from .plan import OpPlan
-from .runtime import Runtime
+from .runtime import FUNCTION, Runtime
+from .source import compile_text
 from .unregister import registered, registering, release
 
 _taken: set[str] = set()
@@ -34,6 +36,40 @@ class Lease:
     def __init__(self, name: str, key: str) -> None:
         self.name, self.key = name, key
         self.transforms: Any = None
+
+
+_making = threading.RLock()
+
+
+class FunctionMaker:
+    """Makes an op's autograd function at the first call that needs gradients."""
+
+    def __init__(
+        self, name: str, emitter: FrontEmitter, scope: dict[str, Any], helpers: dict[str, Any], lease: Lease
+    ) -> None:
+        self.name, self.emitter, self.scope, self.helpers, self.lease = name, emitter, scope, helpers, lease
+        self.made: Any = None
+        self.made_known: Callable[[], None] = lambda: None
+
+    def __call__(self) -> Any:
+        if self.made is None:
+            with _making:
+                if self.made is None:
+                    text = self.emitter.emit_function()
+                    for name, helper in front_scope(self.emitter, self.helpers).items():
+                        self.scope.setdefault(name, helper)
+                    compile_text(text, self.scope, f"{self.name}.function")
+                    function = self.scope[self.emitter.classname]
+                    function.lease = self.lease
+                    self.made_known()
+                    self.scope[self.emitter.helpers()["apply"]] = _torch.quick_apply(function)
+                    self.made = function
+        return self.made
+
+    def first_apply(self, *arguments: Any) -> Any:
+        """Stands for ``apply`` until there is one."""
+        self()
+        return self.scope[self.emitter.helpers()["apply"]](*arguments)
 
 
 class Registration:
@@ -51,7 +87,10 @@ class Registration:
     @property
     def source(self) -> str:
         """The generated text: launches, front-end, autograd function."""
-        return self.instances.source() + "\n\n" + self.front_text
+        parts = [self.instances.source(), self.front_text]
+        if self.emitter.has_function:
+            parts.append(self.emitter.emit_function())
+        return "\n\n".join(parts)
 
     def _contract_parts(self) -> list[str]:
         front = self.front
@@ -117,28 +156,32 @@ class Registration:
     def _implement(self) -> None:
         library, instances = self.library, self.instances
         runtime = Runtime(self.name, self.plan, self.front, instances, self)
-        scope = compile_front(self.name, self.front_text, self.emitter, runtime.helpers())
+        helpers = runtime.helpers()
+        scope = compile_front(self.name, self.front_text, self.emitter, helpers)
         own = self.emitter.helpers()
         self.call = scope[own["call"]]
         self.call.__name__ = self.plan.name
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
         self.eager = scope[own["eager"]]
-        self.function = scope.get(self.emitter.classname)
-        if self.function is not None:
-            self.function.lease = self.lease
-            scope[own["apply"]] = _torch.quick_apply(self.function)
-        runtime.finish(self.eager, self.function)
+        if self.emitter.has_function:
+            scope[FUNCTION] = FunctionMaker(self.name, self.emitter, scope, helpers, self.lease)
+            scope[own["apply"]] = scope[FUNCTION].first_apply
+        runtime.finish(self.eager)
         front = weakref.ref(self.eager)
+
+        emitter = self.emitter
 
         def use_launches(instance: Any) -> None:
             eager = front()
             if eager is not None:
                 for what in ("forward", "backward"):
-                    name = own.get(f"launch_{what}")
+                    name = emitter.helpers().get(f"launch_{what}")
                     if name is not None:
                         eager.__globals__[name] = getattr(instance, what)
 
         instances.when_made(use_launches)
+        if self.emitter.has_function:
+            scope[FUNCTION].made_known = lambda: instances.when_made(use_launches)
         self.runtime = runtime
 
         def implement(suffix: str, function: Callable[..., Any], key: str) -> None:
@@ -164,11 +207,11 @@ class Registration:
             "_bwd_": runtime.fake_backward_into,
         }
         for suffix in raw:
-            torch.library.register_fake(f"{self.name}{suffix}.{self.key}", fakes[suffix], lib=library)
+            _torch.register_fake(library, f"{self.name}{suffix}.{self.key}", fakes[suffix])
         public = runtime.public_kernel(weakref.ref(self.eager))
         implement("", public, "Autograd")
         implement("", public, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"{self.name}.{self.key}", runtime.fake_public, lib=library)
+        _torch.register_fake(library, f"{self.name}.{self.key}", runtime.fake_public)
         library.impl(f"{self.basename}.{self.key}", runtime.vmap_kernel(), _torch.VMAP_KEY, with_keyset=True)
         for key in _torch.DISPATCH_KEYS_OF_AUTOCAST:
             implement("", runtime.autocast_kernel(self.public_op, key), key)

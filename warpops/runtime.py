@@ -33,6 +33,9 @@ SAMPLES: tuple[Any, ...] = (list, tuple, dict, numpy.ndarray)
 SAMPLE_NAMES: dict[str, Any] = {"list": [], "tuple": (), "dict": {}, "ndarray": numpy.empty(0)}
 """What stands for a wrong argument in a message, where compiled code can't show it."""
 
+FUNCTION = "autograd function"
+"""Where a front's scope keeps the maker of its autograd function: no name that text could use."""
+
 _pinned: set[Any] = set()
 """Leases of ops that were compiled: graphs call their operators by name."""
 
@@ -57,11 +60,14 @@ class Runtime:
         self._lowered = False
         self.numbered = False
         self._eager: Any = None
-        self._function: Any = None
 
-    def finish(self, eager: Callable[..., Any], function: Any) -> None:
+    def finish(self, eager: Callable[..., Any]) -> None:
         self._eager = weakref.ref(eager)
-        self._function = weakref.ref(function) if function is not None else None
+
+    def function(self) -> Any:
+        """The op's autograd function; None where nothing is differentiable."""
+        maker = self._eager().__globals__.get(FUNCTION)
+        return maker() if maker is not None else None
 
     def helpers(self) -> dict[str, Any]:
         """The scope of the generated front."""
@@ -422,7 +428,7 @@ class Runtime:
             isinstance(values[slot.name], torch.Tensor) and values[slot.name].requires_grad
             for slot in self.plan.gradients
         )
-        function = self._function() if self._function is not None else None
+        function = self.function() if wants else None
         if wants and function is not None:
             return function.apply(*arguments)
         results = self.traced_forward(*arguments)

@@ -75,6 +75,11 @@ class Text:
         with self.indented(f"class {name}({base}):"):
             yield
 
+    def take(self) -> str:
+        """The text so far; what is added from here on is a text of its own, with the same names."""
+        text, self._lines = self.result() if self._lines else "", []
+        return text
+
     def result(self) -> str:
         return "\n".join(self._lines) + "\n"
 
