@@ -114,10 +114,11 @@ def test_type_checkers(checker, tmp_path):
     outside = [
         (pathlib.Path(file).name, line, text)
         for file, line, text in told
-        if line not in kernel_lines(pathlib.Path(file)) and pathlib.Path(file) != mistakes
+        if pathlib.Path(file).name != mistakes.name and line not in kernel_lines(pathlib.Path(file))
     ]
     assert not outside, "\n".join(map(str, outside))
-    assert {line for file, line, _ in told if pathlib.Path(file) == mistakes} == {6, 9}
+    # By name: mypy's cache tells again where the file was in an earlier run.
+    assert {line for file, line, _ in told if pathlib.Path(file).name == mistakes.name} == {6, 9}
 
 
 def test_the_signature_is_that_of_the_op():
