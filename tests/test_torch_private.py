@@ -129,4 +129,4 @@ def test_inductor_has_the_table_of_lowerings():
     from torch._inductor import lowering
 
     assert isinstance(lowering.user_lowerings, dict)
-    assert callable(lowering.empty_strided) and callable(lowering._full) and callable(lowering.clone)
+    assert callable(lowering.empty_strided) and callable(lowering.clone)

@@ -1,7 +1,7 @@
 """Inductor's private side: the raw ops as extern kernels over planned buffers.
 
-A compiled graph holds the functional raw ops, which cost nothing to trace. Where Inductor lowers one, it makes the buffers
-itself, so that it plans their memory and fuses their fills, and calls the op that writes into them. Where a torch has
+A compiled graph holds the functional raw ops, which cost little to trace. Where Inductor lowers one, it makes the buffers
+itself, so that it plans their memory, and calls the op that writes into them. Where a torch has
 no such hook, or a case isn't provided for, the functional op is called as it is.
 
 ``tests/test_torch_private.py`` fails first when a new torch changes any of it.
@@ -45,15 +45,18 @@ def _values() -> tuple[Any, ...]:
 
 
 def _buffer(size: Any, dtype: torch.dtype, device: torch.device, fill: Any) -> Any:
-    """A buffer of its own, uninitialised where ``fill`` is None."""
-    from torch._inductor import ir, lowering
+    """A buffer that Inductor plans, uninitialised where ``fill`` is None.
 
-    if fill is None:
-        return lowering.empty_strided(list(size), None, dtype=dtype, device=device)
-    made = lowering._full(fill, device, dtype, list(size))
-    made.realize()
-    made.freeze_layout()
-    assert isinstance(made, ir.TensorBox)
+    It is filled by PyTorch's own kernels: generated ones would be compiled by a C++ compiler, which takes longer than all
+    the rest.
+    """
+    from torch._inductor import lowering
+
+    made = lowering.empty_strided(list(size), None, dtype=dtype, device=device)
+    if fill == 0:
+        _call(torch.ops.aten.zero_.default, [made])
+    elif fill is not None:
+        _call(torch.ops.aten.fill_.Scalar, [made, fill])
     return made
 
 
