@@ -223,21 +223,29 @@ def _check_against_kernel(
 
 def _suggest(kernel: KernelSignature, effects: Effects, roles: dict[str, Role]) -> str:
     """A decorator line to start from."""
-    inputs, outputs = [], []
+    inputs: list[str] = []
+    outputs: list[str] = []
+    bound: list[str] = []
+    used: list[str] = []
     for leaf in kernel.leaves:
         if not leaf.is_array:
             continue
         known = effects.arrays.get(leaf.label)
-        dims = ", ".join(_letters(leaf, axis, known) for axis in range(leaf.ndim))
-        term = f"{leaf.label}[{dims}]"
+        dims = [_letters(leaf, axis, known) for axis in range(leaf.ndim)]
+        term = f"{leaf.label}[{', '.join(dims)}]"
         written = known is None or known.written or bool(known.escapes)
         if written and roles.get(leaf.name) not in ("mutated", "scratch"):
             outputs.append(term)
+            used += dims
             if known is None or (known.read and not known.atomics):
                 inputs.append(term)
+                bound += dims
         elif roles.get(leaf.name) == "input":
             inputs.append(term)
-    return f'@warp_op("{", ".join(inputs)} -> {", ".join(outputs) or "..."}")'
+            bound += dims
+    free = [size for size in dict.fromkeys(used) if size not in bound]
+    sizes = f', sizes="{", ".join(free)}"' if free else ""
+    return f'@warp_op("{", ".join(inputs)} -> {", ".join(outputs) or "..."}"{sizes})'
 
 
 def _letters(leaf: Leaf, axis: int, known: ArrayEffects | None) -> str:
