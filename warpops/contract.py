@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import functools
 import hashlib
-import secrets
+import os
 import types
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), tor
 VERSION = "0.1.0"
 """Of warpops: what a graph holds may change with it."""
 
-_session = secrets.token_hex(8)
+_session = os.urandom(8).hex()
 
 
 class _UnhashableError(Exception):
@@ -45,7 +45,7 @@ def contract_hash(parts: Iterable[str], callables: Iterable[Any]) -> str:
             _update(digest, value, set())
     except (_UnhashableError, RecursionError):
         digest.update(_session.encode())
-        digest.update(secrets.token_bytes(8))
+        digest.update(os.urandom(8))
     return "c" + digest.hexdigest()[:12]
 
 

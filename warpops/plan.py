@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from .declaration import Callback, Declaration
@@ -96,40 +97,40 @@ class OpPlan:
     gradient_why: str
     hazards: tuple[Hazard, ...]
 
-    @property
+    @cached_property
     def name(self) -> str:
         return self.kernel.name
 
     def slot(self, name: str) -> Slot:
         return next(slot for slot in self.slots if slot.name == name)
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Slot, ...]:
         """The values of the schema, in order."""
         return tuple(slot for parameter in self.parameters for slot in parameter.slots)
 
-    @property
+    @cached_property
     def arrays(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.is_array)
 
-    @property
+    @cached_property
     def result_slots(self) -> tuple[Slot, ...]:
         return tuple(self.slot(name) for name in self.results)
 
-    @property
+    @cached_property
     def scratch(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.role == "scratch")
 
-    @property
+    @cached_property
     def kept(self) -> tuple[Slot, ...]:
         """Fresh arrays whose data backward needs: what the raw op returns besides the results is the scratch of these."""
         return tuple(slot for slot in self.slots if slot.saved)
 
-    @property
+    @cached_property
     def mutated(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.role == "mutated")
 
-    @property
+    @cached_property
     def recalls_forward(self) -> bool:
         """A launch can be recalled for tensors of sizes that were seen before: its sizes follow from those and from
         ints, and nothing but tensors and numbers comes in."""
@@ -140,11 +141,11 @@ class OpPlan:
         plain = plain and not self.kernel.program
         return plain and not computed and not self.device_argument and not any(s.optional for s in self.slots)
 
-    @property
+    @cached_property
     def recalls_backward(self) -> bool:
         return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.effects.opaque
 
-    @property
+    @cached_property
     def sizing(self) -> tuple[Slot, ...]:
         """The ints that sizes depend on."""
         names = {count.number for count in self.extents.counts}
@@ -155,7 +156,7 @@ class OpPlan:
             names |= {name for dim in dims if dim is not None for name in dim.names()}
         return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
 
-    @property
+    @cached_property
     def gradients(self) -> tuple[Slot, ...]:
         """The inputs that get gradients, in the schema's order."""
         return tuple(slot for slot in self.inputs if slot.differentiable)

@@ -7,7 +7,16 @@
 over ``values`` and ``state``) -> a ``Record`` of accesses and events -> ``conclude`` and ``hazards`` (``Effects``).
 """
 
-from .analyse import analyse
+from typing import Any
+
 from .model import ArrayEffects, AxisUse, Effects, Guard, Hazard, Premise, Site
+
+
+def analyse(kernel: Any) -> Effects:
+    """What a kernel does to its arrays. The interpreter is imported at the first kernel, not with the package."""
+    from .analysis import analyse as run
+
+    return run(kernel)
+
 
 __all__ = ["ArrayEffects", "AxisUse", "Effects", "Guard", "Hazard", "Premise", "Site", "analyse"]
