@@ -7,10 +7,34 @@ import torch
 import warp as wp
 
 from support import compiled, eager
+from warpops.emission import pieces
 
 wp.config.log_level = wp.LOG_WARNING
 # The suite compiles many small modules: unoptimised code is made three times as fast, and computes the same.
 wp.config.optimization_level = 0
+
+
+class PoisonedTorch:
+    """PyTorch for generated launches, but what is allocated empty is full of NaN (ints: of a large number).
+
+    With it every test of the suite also shows that the elements of an output that is allocated empty are all written.
+    """
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+    @staticmethod
+    def empty(*size, **options):
+        made = torch.empty(*size, **options)
+        if type(made) is not torch.Tensor or made.is_meta:
+            return made
+        if made.dtype.is_floating_point:
+            return made.fill_(float("nan"))
+        made.view(torch.uint8).fill_(1 if made.dtype is torch.bool else 0x55) if made.numel() else None
+        return made
+
+
+pieces.TORCH = PoisonedTorch()
 
 
 @pytest.fixture(autouse=True)
