@@ -56,6 +56,9 @@ def mode(request):
 # What PyTorch warns of its own code, in export and in Inductor.
 TORCH_ABOUT_ITSELF = (
     "ignore:`torch.jit.script(_method)?` is deprecated:DeprecationWarning",
+    "ignore:`torch.jit.script(_method)?` is deprecated:FutureWarning",  # torch 2.14
+    # torch 2.14 looks at gradients itself, and hides its own warning by a filter that turning warnings into errors beats.
+    r"ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning:torch\._subclasses\.meta_utils",
     r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning",
 )
 

@@ -223,8 +223,17 @@ def test_loop_inside_compiled_code():
 )
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_other_transforms_inside_compiled_code_are_refused(transform, fullgraph):
-    with pytest.raises(Exception, match=r"inside compiled code|forward mode"):
-        torch.compile(transform, backend="aot_eager", fullgraph=fullgraph)(rand(4))
+    """An error, or the right value where PyTorch leaves the call to eager code (2.14, without fullgraph)."""
+    x = rand(4)
+    try:
+        got = torch.compile(transform, backend="aot_eager", fullgraph=fullgraph)(x)
+    except Exception as error:
+        # The last three are PyTorch's own.
+        allowed = ("inside compiled code", "forward mode", "Observed exception", "is not a leaf Tensor", "how to trace")
+        assert any(text in str(error) for text in allowed)  # noqa: PT017
+    else:
+        assert not fullgraph
+        close(got, transform(x))
 
 
 @pytest.mark.parametrize("transform", [vmap, grad], ids=["vmap", "grad"])
