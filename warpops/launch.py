@@ -1,7 +1,6 @@
 """Launching a kernel with packed arguments: on the CPU by its entry point, elsewhere by ``wp.launch``.
 
-What a launch needs from PyTorch's side (the device and its current stream) is asked for at each call. Nothing here
-keeps a tensor or an array alive.
+``devices.py`` holds what is asked of a device. Nothing here keeps a tensor or an array alive.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ import threading
 from typing import Any
 
 import torch
-import warp as wp
 
-from . import _warp
+from . import _warp, devices
 from .errors import GradientError
 from .kernel import KernelSignature
 from .packing import BOUNDS, Layout, argument_layout
 
 _lock = threading.RLock()
-_streams: dict[tuple[int, int], Any] = {}
 
 FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
 """Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
@@ -90,7 +87,7 @@ class Launcher:
     def preload(self, device: torch.device) -> None:
         """Build and load the kernel for a device."""
         _warp.runtime_ready()
-        warp_device = _warp_device(device)
+        warp_device = devices.warp_device(device)
         block_dim = _warp.resolved_block_dim(warp_device, self._block_dim(warp_device))
         self._load(warp_device, block_dim)
 
@@ -104,6 +101,7 @@ class Launcher:
         with _lock:
             compiled = self._compiled.get(key)
             if compiled is None:
+                devices.refuse_loading_in_capture(self.kernel.key, warp_device)
                 compiled = _warp.Compiled(self.kernel, warp_device, block_dim)
                 compiled.load()
                 self._compiled[key] = compiled
@@ -113,7 +111,7 @@ class Launcher:
         if device.type == "meta":
             return  # an op without tensors, asked for shapes alone
         _warp.runtime_ready()
-        warp_device = _warp_device(device)
+        warp_device = devices.warp_device(device)
         block_dim = _warp.resolved_block_dim(warp_device, self._block_dim(warp_device))
         if self.tiled:
             dims = (*dims, block_dim)
@@ -138,7 +136,9 @@ class Launcher:
             else:
                 compiled.adjoint(bounds, arguments, adjoints)
             return
-        self._launch_publicly(warp_device, block_dim, dims or (1,), arguments, adjoints, device)
+        # The way that every Warp has, and the only one on CUDA.
+        unpacked = self._unpack(adjoints) if adjoints is not None else None
+        devices.launch(self.kernel, device, warp_device, dims or (1,), block_dim, self._unpack(arguments), unpacked)
 
     def _bounds_of(self, dims: tuple[int, ...]) -> bytes | None:
         """Packed launch bounds; None for an empty launch."""
@@ -150,49 +150,8 @@ class Launcher:
         repeats = math.prod(dims[rank:])
         return BOUNDS[rank](*kept, total, repeats)
 
-    def _launch_publicly(
-        self,
-        warp_device: Any,
-        block_dim: int,
-        dims: tuple[int, ...],
-        arguments: bytes,
-        adjoints: bytes | None,
-        device: torch.device,
-    ) -> None:
-        """By ``wp.launch``, with descriptors: the way that every Warp has, and the only one on CUDA."""
-        forward = self._unpack(arguments)
-        wp.launch(
-            self.kernel,
-            dim=dims,
-            inputs=forward,
-            adj_inputs=self._unpack(adjoints) if adjoints is not None else [],
-            device=warp_device,
-            stream=_stream(warp_device, device),
-            adjoint=adjoints is not None,
-            record_tape=False,
-            block_dim=block_dim,
-        )
-
     def _unpack(self, packed: bytes) -> list[Any]:
         return [
             _warp.unpack_argument(warp_type, packed, offset)
             for (_, warp_type), offset in zip(_warp.argument_types(self.kernel), self.layout.offsets, strict=True)
         ]
-
-
-def _warp_device(device: torch.device) -> Any:
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", torch.cuda.current_device())
-    return wp.device_from_torch(device)
-
-
-def _stream(warp_device: Any, device: torch.device) -> Any:
-    """PyTorch's current stream on a device, as Warp's object: one per raw handle, never a stream kept across calls."""
-    if not warp_device.is_cuda:
-        return None
-    handle = torch.cuda.current_stream(device).cuda_stream
-    key = (warp_device.ordinal, handle)
-    stream = _streams.get(key)
-    if stream is None:
-        stream = _streams[key] = wp.Stream(warp_device, cuda_stream=handle)
-    return stream

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 import warp as wp
 
-from . import _warp, checks
+from . import _warp, checks, devices
 from ._warp_calls import watching
 from .errors import SignatureError
 from .kernel import KernelSignature
-from .launch import _stream, _warp_device
 from .plan import OpPlan, Slot
 from .program_record import Run
 
@@ -89,8 +88,8 @@ class Runner:
 
     def _begin(self, device: torch.device, recording: bool) -> Run:
         _warp.runtime_ready()
-        warp_device = _warp_device(device)
-        return Run(self.op, warp_device, _stream(warp_device, device), recording)
+        warp_device = devices.warp_device(device)
+        return Run(self.op, warp_device, devices.current_stream(device, warp_device), recording)
 
     def _call(self, run: Run, values: list[Any]) -> None:
         named = dict(zip((slot.name for slot in self._slots), values, strict=True))
