@@ -157,6 +157,12 @@ def test_warp_struct_instance_shares_its_arrays():
     close(pull_op(body, bias), pull_reference(pos, mass, bias))
 
 
+def test_a_warp_vector_as_a_field(mode):
+    pos, mass, bias = inputs()
+    body = as_dict(pos, mass, SpringData(2.0, wp.vec3(*AXIS)), 3, IDS)
+    close(mode(lambda bias: pull_op(body, bias))(bias), pull_reference(pos, mass, bias))
+
+
 def test_module_with_parameters_is_a_struct():
     class Scene(torch.nn.Module):
         def __init__(self):

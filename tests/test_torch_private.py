@@ -1,14 +1,15 @@
-"""Canaries: what ``warpops._torch`` and ``warpops._inductor`` take for granted about PyTorch's private side."""
+"""Canaries: what ``warpops._torch``, ``_dynamo`` and ``_inductor`` take for granted about PyTorch's private side."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+import warp as wp
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpops import _torch
+from warpops import _dynamo, _torch
 
 
 class Watch(TorchDispatchMode):
@@ -130,3 +131,27 @@ def test_inductor_has_the_table_of_lowerings():
 
     assert isinstance(lowering.user_lowerings, dict)
     assert callable(lowering.empty_strided) and callable(lowering.clone)
+
+
+def test_dynamo_is_taught_to_read_a_warp_value():
+    """The handler is found, its tuple is one of constants, and its guard sees a change in place."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    @torch.compile(fullgraph=True, backend=backend)
+    def scale(x, v):
+        _dynamo.teach()
+        return x * _dynamo.numbers_of(v)[1]
+
+    v = wp.vec3(1.0, 2.0, 3.0)
+    assert scale(torch.ones(1), v).item() == 2.0
+    assert scale(torch.ones(1), v).item() == 2.0
+    assert len(graphs) == 1
+    v[1] = 5.0
+    assert scale(torch.ones(1), v).item() == 5.0
+    assert len(graphs) == 2
+    assert _dynamo.numbers_of(v) == (1.0, 5.0, 3.0)
+    assert _dynamo.numbers_of("else") == "else"

@@ -6,7 +6,7 @@ import pytest
 import torch
 import warp as wp
 
-from support import check_against, close, values_and_grads
+from support import check_against, close, graph_count, values_and_grads
 from warpops import ArgumentError, warp_op
 
 FLOATS = {
@@ -272,9 +272,24 @@ def test_vectors_by_value(mode, spelling):
     check_against(mode(lambda x: by_value_op(x, *SPELLINGS[spelling])), lambda x: x * WANT, (x,))
 
 
-def test_warp_values_by_value():
+def test_warp_values_by_value(mode):
     x = torch.tensor([1.0, -2.0])
-    close(by_value_op(x, *WARP_SPELLING), x * WANT)
+    check_against(mode(lambda x: by_value_op(x, *WARP_SPELLING)), lambda x: x * WANT, (x,))
+
+
+@wp.kernel
+def half_by_value(x: wp.array[float], v: wp.vec2h, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * float(v[0]) + float(v[1])
+
+
+half_op = warp_op(half_by_value, "x[n] -> y[n]")
+
+
+def test_half_precision_by_value(mode):
+    x = torch.randn(3)
+    for v in (wp.vec2h(0.5, 0.25), [0.5, 0.25]):
+        check_against(mode(lambda x, v=v: half_op(x, v)), lambda x: x * 0.5 + 0.25, (x,))
 
 
 def test_numpy_by_value():
@@ -289,6 +304,50 @@ def test_a_vector_that_changes_is_not_stale():
     x = torch.ones(1)
     for first in (1.0, 2.0, 3.5):
         close(function(x, [first, 2.0, 3.0]), torch.tensor([WANT - 1.0 + first]))
+
+
+class Push(torch.nn.Module):
+    """A Warp value that lives where values of a model live."""
+
+    def __init__(self):
+        super().__init__()
+        self.v = wp.vec3(*V)
+
+    def forward(self, x, m):
+        return by_value_op(x, self.v, m, Q, T, D, K)
+
+
+def test_a_warp_value_that_changes_is_not_stale():
+    """Another value, and the same one changed in place; equal values share a graph."""
+    net, m = Push(), wp.mat22(0.0, 5.0, 7.0, 0.0)
+    before = graph_count()
+    function = torch.compile(net, fullgraph=True, backend="aot_eager")
+    x = torch.ones(1)
+    close(function(x, m), torch.tensor([WANT]))
+    net.v[0] = 2.0
+    close(function(x, m), torch.tensor([WANT + 1.0]))
+    net.v = wp.vec3(3.0, 2.0, 3.0)
+    close(function(x, m), torch.tensor([WANT + 2.0]))
+    m[0, 1] = 6.0
+    close(function(x, m), torch.tensor([WANT + 3.0]))
+    made = graph_count() - before
+    net.v = wp.vec3(3.0, 2.0, 3.0)
+    close(function(x, wp.mat22(0.0, 6.0, 7.0, 0.0)), torch.tensor([WANT + 3.0]))
+    assert (made, graph_count() - before) == (4, 4)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_warp_value_is_exported(strict):
+    program = torch.export.export(Push(), (torch.ones(3), M), strict=strict)
+    close(program.module()(torch.full((3,), 2.0), M), torch.full((3,), 2.0 * WANT))
+
+
+def test_another_type_of_warp_value_is_refused(mode):
+    with pytest.raises(Exception, match=r"argument 'v': expected 3 numbers"):
+        mode(lambda x: by_value_op(x, wp_vec2, M, Q, T, D, K))(torch.ones(1))
+
+
+wp_vec2 = wp.vec2(1.0, 2.0)
 
 
 # --- annotations ------------------------------------------------------------------------------------------------------

@@ -289,6 +289,7 @@ class FrontEmitter:
                 text.add(f"{slot.name} = {self.use('traced_tensor')}({slot.name})")
                 continue
             elif slot.leaf.kind == "vector":
+                text.add(f"{slot.name} = {self.use('traced_value')}({slot.name})")
                 test = f"isinstance({slot.name}, (list, tuple))"
             elif slot.leaf.kind == "handle":
                 text.add(f"{slot.name} = {self.use('handle')}({slot.name})")

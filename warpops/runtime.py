@@ -22,7 +22,7 @@ from .plan import OpPlan
 from .recall import Recall
 from .refusal import refusal_op, runtimes
 from .structs import Missing, field_reader, missing
-from .values import default_value, guard_number, traced_tensor, traced_vector, wrong_item
+from .values import default_value, guard_number, traced_tensor, traced_value, traced_vector, wrong_item
 
 if TYPE_CHECKING:
     from .register import Registration
@@ -99,6 +99,7 @@ class Runtime:
             "handle": handles.id_of,
             "alive": handles.alive,
             "keep_alive": self.keep_alive,
+            "traced_value": traced_value,
             "traced_vector": traced_vector,
             "wrong_item": wrong_item,
             "traced_tensor": traced_tensor,
@@ -223,8 +224,8 @@ class Runtime:
             checks.check_number(self.name, slot, slot.leaf.scalar, found)
         elif slot.leaf.kind == "vector" and value is None and how not in ("literal", "sample"):
             raise ArgumentError(
-                f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got {shown}; in compiled "
-                f"code give a Warp value as a tuple of its numbers"
+                f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got {shown}; a Warp "
+                f"value that is made in compiled code has to be a tuple of its numbers"
             )
         else:
             checks.check_slot(self.name, slot, found)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from . import checks
+from . import _dynamo, checks
 
 
 def guard_number(value: Any) -> Any:
@@ -19,6 +19,14 @@ def guard_number(value: Any) -> Any:
 def default_value(default: Any) -> Any:
     items = checks.flatten(default)
     return items if items is not None else default
+
+
+def traced_value(value: Any) -> Any:
+    """A vector argument as a sequence of numbers, in traced code, where it is one or a Warp value; else itself."""
+    if isinstance(value, (list, tuple)):
+        return value
+    _dynamo.teach()
+    return _dynamo.numbers_of(value)
 
 
 def traced_vector(value: Any) -> list[Any]:
