@@ -10,6 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import warp as wp
+
+WARP = tuple(int(part) for part in wp.config.version.split(".")[:2])
+"""The version of Warp that the tests run on: what an older one can't do itself is skipped."""
 
 HERE = pathlib.Path(__file__).parent
 

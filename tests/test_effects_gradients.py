@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import warp as wp
 
+from support import WARP
 from warpops.effects import analyse
 
 POINTS = (np.array([1.1, 1.4, 0.9, 1.7]), np.array([1.6, 0.7, 1.9, 1.25]))
@@ -874,6 +875,8 @@ HAZARDS: dict[str, set[str]] = {
     "while_ret": {"while"},
     "func_ret": {"loop-exit"},
 }
+if WARP < (1, 17):
+    HAZARDS["ifexp"] = {"conditional-load"}
 
 RIGHT_BUT_WARNED = {"dyn_return", "while_cond_data", "comp_alias", "sum_store_then"}
 """The adjoint happens to be right at these points, or nothing reads what it has wrong."""

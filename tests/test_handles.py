@@ -211,7 +211,52 @@ def test_object_on_another_device():
     mesh = cube(1.0)
     distance_op(mesh, outside())
     with pytest.raises(ArgumentError, match=r"op: argument 'mesh': expected a Mesh on cuda:0, .* got one on cpu"):
-        handles.check_device("op", "mesh", mesh.id, torch.device("cuda:0"))
+        handles.check_handle("op", "mesh", frozenset(), mesh.id, torch.device("cuda:0"))
+
+
+@pytest.mark.parametrize("times", [1, 3], ids=["first", "remembered"])
+def test_what_is_no_mesh(mode, times):
+    """The kernel would follow the id of a grid, or 0, as the pointer of a mesh."""
+    call = mode(lambda mesh, x: distance_op(mesh, x))
+    for _ in range(times):
+        call(cube(1.0), outside())
+    grid = wp.HashGrid(2, 2, 2)
+    for value in (grid, grid.id):
+        with pytest.raises(
+            ArgumentError, match="argument 'mesh': expected a wp.Mesh, as the kernel uses it, got a HashGrid"
+        ):
+            call(value, outside())
+    with pytest.raises(
+        ArgumentError, match="argument 'mesh': expected a wp.Mesh, or its id, got 0, which no object has"
+    ):
+        call(0, outside())
+
+
+def test_an_id_without_an_object(mode):
+    mesh = cube(1.0)
+    handle = mesh.id
+    call = mode(lambda handle, x: distance_op(handle, x))
+    call(handle, outside())
+    del mesh
+    gc.collect()
+    with pytest.raises(ArgumentError, match=f"argument 'mesh': expected a wp.Mesh, or its id, got {handle}, which no live"):
+        call(handle, outside())
+
+
+@wp.kernel
+def perhaps(mesh: wp.uint64, x: wp.array[wp.vec3], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 1.0
+    if mesh != wp.uint64(0):
+        query = wp.mesh_query_point(mesh, x[i], 10.0)
+        if query.result:
+            y[i] = 2.0
+
+
+def test_an_id_that_the_kernel_looks_at_may_be_0(mode):
+    call = mode(warp_op(perhaps, nondiff="x"))
+    close(call(0, outside()), torch.ones(len(outside())))
+    close(call(cube(1.0), outside()), torch.full((len(outside()),), 2.0))
 
 
 def test_number_that_is_no_handle(mode):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import warp as wp
 
-from support import check_against, close
+from support import WARP, check_against, close
 from warpops import ArgumentError, GradientWarning, SignatureError, warp_op
 
 TILE = 8
@@ -53,7 +53,7 @@ def fourier(x: wp.array2d[wp.vec2], y: wp.array2d[wp.vec2]):
     wp.tile_store(y, row, offset=(i, 0))
 
 
-@wp.kernel
+@wp.kernel(module="unique")  # a Warp that can't build it builds the rest
 def smooth(x: wp.array2d[float], y: wp.array2d[float]):
     i = wp.tid()
     row = wp.tile_load(x[i], shape=TILE, storage="shared")
@@ -115,6 +115,7 @@ def test_fourier_transform(mode):
     )
 
 
+@pytest.mark.skipif(WARP < (1, 18), reason="has no adjoint of wp.tanh for tile_map on the CPU")
 def test_map_and_broadcast(mode):
     call = mode(warp_op(smooth, "x[n, 8] -> y[n, 8]", tiled=True, dim="n"))
     check_against(call, lambda x: torch.tanh(x) * x.sum(1, keepdim=True), [torch.randn(3, TILE)])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import itertools
 import threading
 import typing
@@ -91,7 +92,13 @@ def is_function_type(warp_type: Any) -> bool:
 def type_name(warp_type: Any) -> str:
     """A type as Warp's own messages print it."""
     if is_array(warp_type):
-        return repr(warp_type)
+        text = repr(warp_type)
+        if not text.startswith("array("):
+            return text
+        # One spelling, whether annotated as wp.array[float] or wp.array(dtype=float).
+        element = type_name(warp_type.dtype)
+        rank = "" if warp_type.ndim == 1 else f"{warp_type.ndim}d"
+        return f"wp.array{rank}[{'wp.' if hasattr(wp, element) else ''}{element}]"
     fields = struct_fields(warp_type)
     if fields is not None:
         return str(warp_type.key)
@@ -243,7 +250,12 @@ def runtime_ready() -> None:
 
 
 def resolved_block_dim(device: Any, block_dim: int | None) -> int:
-    return int(_context._resolve_launch_block_dim(device, block_dim))
+    """The block size that Warp launches with."""
+    resolve = getattr(_context, "_resolve_launch_block_dim", None)
+    if resolve is not None:
+        return int(resolve(device, block_dim))
+    # Until Warp 1.17 a block on the CPU is one thread.
+    return 1 if device.is_cpu else int(block_dim or 256)
 
 
 def launch_rank(kernel: Any) -> int:
@@ -293,9 +305,9 @@ def is_rewritable(kernel: Any) -> bool:
     options = {**kernel.module.options, **kernel.options}
     return (
         not kernel.adj.transformers
-        and kernel.uses_warp_entry_point_abi
+        and getattr(kernel, "uses_warp_entry_point_abi", True)
         and (options.get("cluster_dim") or 1) == 1
-        and not kernel.adj.ref_params
+        and not getattr(kernel.adj, "ref_params", None)
     )
 
 
@@ -306,7 +318,11 @@ def source_text(kernel: Any) -> str:
 
 def sibling_kernel(kernel: Any, function: Any, key: str) -> Any:
     """A kernel of another function with the options of ``kernel``, in a module of its own: the user's isn't rebuilt."""
-    return wp.kernel(function, name=key, module="unique", module_options=dict(kernel.module.options), **kernel.options)
+    options = {"module": "unique", "module_options": dict(kernel.module.options), **kernel.options}
+    if "name" in inspect.signature(wp.kernel).parameters:
+        return wp.kernel(function, name=key, **options)
+    function.__qualname__ = key  # until Warp 1.16 a kernel's name is its function's
+    return wp.kernel(function, **options)
 
 
 def make_struct(title: str, fields: dict[str, Any]) -> Any:

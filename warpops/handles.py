@@ -24,6 +24,8 @@ OBJECTS = (wp.Mesh, wp.Bvh, wp.HashGrid, wp.Volume)
 _known: dict[int, weakref.ref[Any]] = {}
 _searches_left = 8
 """How often the heap is searched in vain before ids of unknown objects are taken for plain numbers."""
+_lookups_left = 32
+"""How often the heap is searched for an id that was given as a number, before such are believed."""
 _lock = threading.RLock()
 _token: list[Any] = []
 
@@ -59,15 +61,36 @@ def object_of(handle: int) -> Any:
     return value
 
 
-def check_device(op: str, label: str, handle: int, device: torch.device) -> None:
-    """Refuse an object on another device than the tensors: the kernel would follow a pointer that isn't its own.
+def check_handle(op: str, label: str, kinds: frozenset[str], handle: int, device: torch.device) -> None:
+    """Refuse what a kernel would follow as a pointer of its own though it isn't one.
+
+    Args:
+        op: the op's name.
+        label: the argument's.
+        kinds: the classes that the kernel takes it for; empty where that isn't known.
+        handle: the id.
+        device: that of the tensors.
 
     Raises:
-        ArgumentError: the object behind the id is known, and is elsewhere.
+        ArgumentError: no object has the id, and the kernel uses it without a look; or the object behind it is of another
+            class or on another device. Ids that are new are looked up on the heap, the first of them: later ones that
+            came as plain numbers are believed.
     """
-    value = object_of(handle)
+    wanted = " or ".join(sorted(kinds))
+    if not handle and kinds:
+        raise ArgumentError(f"{op}: argument '{label}': expected a wp.{wanted}, or its id, got 0, which no object has")
+    value = _look_up(handle) if kinds else object_of(handle)
     if value is None:
+        if kinds and _lookups_left > 0 and not gc.get_freeze_count():
+            raise ArgumentError(
+                f"{op}: argument '{label}': expected a wp.{wanted}, or its id, got {handle & 0xFFFFFFFFFFFFFFFF}, which no "
+                f"live object has"
+            )
         return
+    if kinds and type(value).__name__ not in kinds and not any(isinstance(value, getattr(wp, kind)) for kind in kinds):
+        raise ArgumentError(
+            f"{op}: argument '{label}': expected a wp.{wanted}, as the kernel uses it, got a {type(value).__name__}"
+        )
     where = str(wp.device_to_torch(value.device))
     if where != str(device) and not (device.index is None and where.startswith(device.type)):
         raise ArgumentError(
@@ -81,18 +104,32 @@ def alive(*handles: Any) -> tuple[Any, ...]:
     return tuple(object_of(handle) for handle in handles if isinstance(handle, int))
 
 
+def _search_heap(handle: int) -> Any:
+    with _lock:
+        for value in gc.get_objects():
+            if issubclass(type(value), OBJECTS):
+                remember(value)
+    return object_of(handle)
+
+
 def _search(handle: int) -> Any:
     """Find an object that only compiled code has seen, which knows its id alone."""
     global _searches_left
     found = object_of(handle)
-    if found is not None or _searches_left <= 0 or not handle:
-        return found
-    with _lock:
-        for value in gc.get_objects():
-            if type(value) in OBJECTS:
-                remember(value)
-        found = object_of(handle)
+    if found is None and _searches_left > 0 and handle:
+        found = _search_heap(handle)
         _searches_left = 8 if found is not None else _searches_left - 1
+    return found
+
+
+def _look_up(handle: int) -> Any:
+    """Find the object that a number should be the id of, the first times that it isn't known."""
+    global _lookups_left
+    found = object_of(handle)
+    if found is None and _lookups_left > 0:
+        found = _search_heap(handle)
+        if found is not None:
+            _lookups_left -= 1
     return found
 
 

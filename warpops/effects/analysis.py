@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from .conclude import conclude_array, find_guards
@@ -53,7 +55,30 @@ def _analyse(kernel: Any) -> Effects:
         hazards=find_hazards(record, rank),
         opaque=tuple(record.opaque),
         tiled=record.tiled,
+        handles={name: frozenset(kinds) for name, kinds in record.handles.items() if name not in _compared(code.body)},
     )
+
+
+def _compared(body: Iterable[ast.AST]) -> set[str]:
+    """The variables that the kernel compares or asks for their truth, struct fields by dotted name."""
+    found: set[str] = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            tests: list[ast.AST] = []
+            if isinstance(node, ast.Compare):
+                tests = [node.left, *node.comparators]
+            elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
+                tests = [node.test]
+            elif isinstance(node, ast.BoolOp):
+                tests = list(node.values)
+            elif isinstance(node, ast.UnaryOp):
+                tests = [node.operand]
+            found |= {ast.unparse(inner) for test in tests for inner in ast.walk(test) if _is_path(inner)}
+    return found
+
+
+def _is_path(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_path(node.value))
 
 
 def _end(record: Record, frame: Frame) -> State:

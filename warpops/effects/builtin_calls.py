@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import access, arithmetic, expressions, places
-from .forms import Affine, Coord, Form, Unknown
+from .forms import Affine, Arg, Coord, Form, Unknown
 from .record import Frame, Record
 from .source import holds_floats
 from .values import NO_TOKENS, NOTHING, UNKNOWN, Abstract, Array, Counter, Shapes, Tuple, Value, is_active, tokens_of
@@ -68,9 +68,31 @@ _NO_ADJOINT = frozenset(
 """Functions of tiles that Warp doesn't differentiate, though they have a gradient: it comes out as zero."""
 
 
+_OBJECTS = {
+    "mesh_": "Mesh",
+    "tile_mesh_": "Mesh",
+    "bvh_": "Bvh",
+    "tile_bvh_": "Bvh",
+    "hash_grid_": "HashGrid",
+    "volume_": "Volume",
+}
+"""The class of Warp's object whose id a builtin takes first, by the start of the builtin's name."""
+
+
+def _note_handle(record: Record, name: str, arguments: Arguments) -> None:
+    """Note what a kernel argument is the id of."""
+    kind = next((kind for start, kind in _OBJECTS.items() if name.startswith(start)), None)
+    value = _argument(arguments, "id", 0) if kind is not None else None
+    if kind is not None and isinstance(value, Value) and isinstance(value.form, Affine):
+        base = value.form.base
+        if isinstance(base, Arg) and value.form.offset == 0:
+            record.handles.setdefault(base.name, set()).add(kind)
+
+
 def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     """The effects and the result of a call to a builtin."""
     record.tiled = record.tiled or name.startswith("tile")
+    _note_handle(record, name, arguments)
     if name in _NO_ADJOINT and any(is_active(value) for value in arguments.values):
         record.warn(
             "no-adjoint", frame.code.site(node), f"Warp has no adjoint for wp.{name}, so that no gradient passes it"

@@ -11,7 +11,7 @@ from . import access, arithmetic, places
 from .calls import call
 from .forms import NO_TRUTH, Affine, Coord, Unknown
 from .record import Frame, Record
-from .source import as_abstract, lookup
+from .source import CONDITIONAL_LOSES_LOADS, as_abstract, lookup
 from .state import State, merge
 from .values import (
     UNKNOWN,
@@ -189,6 +189,14 @@ def _conditional(record: Record, frame: Frame, node: ast.IfExp) -> Abstract:
         lambda: results.append(evaluate(record, frame, node.body)),
         lambda: results.append(evaluate(record, frame, node.orelse)),
     )
+    for value, item in zip(results, (node.body, node.orelse), strict=True):
+        if CONDITIONAL_LOSES_LOADS and isinstance(item, ast.Subscript) and is_active(value):
+            record.warn(
+                "conditional-load",
+                frame.code.site(node),
+                f"Warp before 1.17 loses the gradient of '{ast.unparse(item)}' in a conditional expression; write an if "
+                f"statement, or load it into a variable first",
+            )
     return chosen(record, frame, test, results[0], results[1], node)
 
 

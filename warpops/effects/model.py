@@ -140,3 +140,6 @@ class Effects:
     """Places behind which the analysis cannot see at all."""
     tiled: bool = False
     """The body uses tile builtins."""
+    handles: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Arguments that are ids of Warp's objects: the names of the classes. One that the body compares isn't among them:
+    it may have a value that stands for no object."""

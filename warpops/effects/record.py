@@ -95,6 +95,8 @@ class Record:
     components: dict[Component, Site] = field(default_factory=dict)
     loop_sites: dict[int, Site] = field(default_factory=dict)
     while_loops: set[int] = field(default_factory=set)
+    handles: dict[str, set[str]] = field(default_factory=dict)
+    """What an argument is the id of, by the builtins that it is given to."""
     ranks: set[int] = field(default_factory=set)
     lost_rank: bool = False
     tiled: bool = False

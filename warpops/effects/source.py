@@ -23,6 +23,9 @@ from .forms import Affine, Arg, Unknown, Whole
 from .model import Site
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value
 
+CONDITIONAL_LOSES_LOADS = tuple(int(part) for part in wp.config.version.split(".")[:2]) < (1, 17)
+"""This Warp passes no gradient to an array element that is a branch of a conditional expression by itself."""
+
 _FLOATS = (wp.float16, wp.float32, wp.float64, getattr(wp, "bfloat16", wp.float16), float)
 _SMALL_INTS = (wp.int8, wp.uint8, wp.int16, wp.uint16)
 
