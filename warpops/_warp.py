@@ -216,16 +216,20 @@ class Compiled:
             self._load()
 
     def _load(self) -> None:
+        # Until Warp 1.16 a second attempt may build something else out of what the first one left.
+        failed = getattr(self.kernel, "build_error", None)
+        if failed is not None:
+            raise ArgumentError(failed)
         try:
             self.exec = self.module.load(self.device, self.block_dim)
         except Exception as error:
             if getattr(self.kernel, "op_name", None) is None:
                 raise
             types = ", ".join(f"'{name}': {type_name(warp_type)}" for name, warp_type in argument_types(self.kernel))
-            raise ArgumentError(
-                f"{self.kernel.op_name}: the generic kernel can't be built for the types of this call ({types}): "
-                f"{error}"
-            ) from error
+            self.kernel.build_error = (
+                f"{self.kernel.op_name}: the generic kernel can't be built for the types of this call ({types}): {error}"
+            )
+            raise ArgumentError(self.kernel.build_error) from error
         if not self.exec:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
         hooks = self.exec.get_kernel_hooks(self.kernel)
