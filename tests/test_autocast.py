@@ -25,11 +25,12 @@ def autocast(dtype=torch.bfloat16):
     return torch.autocast("cpu", dtype=dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("given", [torch.float16, torch.bfloat16, torch.float32])
-def test_inputs_come_to_the_kernel_s_dtype(mode, given):
+def test_inputs_come_to_the_kernel_s_dtype(mode, given, dtype):
     x, w = leaf(torch.randn(4).to(given)), leaf(torch.randn(4))
     function = mode(kernels.product_op)
-    with autocast():
+    with autocast(dtype):
         y = function(x, w)
     assert y.dtype == torch.float32
     y.sum().backward()
@@ -83,8 +84,9 @@ def test_through_torch_ops(mode):
     close(y, torch.full((2,), 4.0))
 
 
-def test_after_a_layer_that_autocast_casts(mode):
-    """What a model meets: a linear layer gives bfloat16, the op takes it."""
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_after_a_layer_that_autocast_casts(mode, dtype):
+    """What a model meets: a linear layer gives half precision, the op takes it."""
     torch.manual_seed(1)
     layer = torch.nn.Linear(3, 3)
 
@@ -92,7 +94,8 @@ def test_after_a_layer_that_autocast_casts(mode):
         return kernels.weigh_op(layer(x), w)
 
     x, w = torch.randn(4, 3), torch.randn(4)
-    with autocast():
+    with autocast(dtype):
+        assert layer(x).dtype is dtype
         y = mode(net)(x, w)
     y.sum().backward()
     assert layer.weight.grad.dtype == torch.float32

@@ -25,6 +25,13 @@ def stretched(p: wp.array[wp.vec3d], k: wp.array[wp.float64], y: wp.array[wp.flo
     y[i] = wp.float64(0.5) * k[i] * d * d
 
 
+@wp.kernel
+def ignores_one(x: wp.array[float], unread: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i]
+
+
+ignores_one_op = warp_op(ignores_one, "x[n], unread[n] -> y[n]", dim="n")
 one_way_op = warp_op(one_way, "x[n] -> y[n]", dim="n")
 stretched_op = warp_op(stretched, "p[n], k[n] -> y[n]", dim="n")
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -126,19 +133,37 @@ def test_hooks(mode):
     close(w.grad, 10 * X * X)
 
 
-def test_saved_tensor_hooks():
-    packed = []
+def test_saved_tensor_hooks(mode):
+    packed, unpacked = [], []
 
     def pack(t):
         packed.append(t)
         return t.clone()
 
+    def unpack(t):
+        unpacked.append(t)
+        return t
+
     x, w = leaf(X), leaf(X)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        y = kernels.product_op(x, w)
+    function = mode(kernels.product_op)
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        y = function(x, w)
     y.sum().backward()
-    assert len(packed) == 2
+    assert len(packed) == len(unpacked) == 2
     close(x.grad, 2 * X * X)
+    close(w.grad, X * X)
+
+
+def test_gradients_with_allow_unused(mode):
+    """None for what isn't in the graph, zeros for an input that the kernel doesn't read."""
+    x, w, elsewhere = leaf(X), leaf(X), leaf(X)
+    y = mode(kernels.product_op)(x, w)
+    gx, gw, none = torch.autograd.grad(y.sum(), (x, w, elsewhere), allow_unused=True)
+    close((gx, gw), (2 * X * X, X * X))
+    assert none is None
+    y = mode(ignores_one_op)(x, w)
+    gx, gw = torch.autograd.grad(y.sum(), (x, w), allow_unused=True)
+    close((gx, gw), (2 * X, torch.zeros(3)))
 
 
 def test_checkpointing(mode):

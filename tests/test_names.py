@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import weakref
 
 import pytest
@@ -12,7 +13,7 @@ import warp as wp
 import kernels
 import warpops
 from support import close, compiled, run_script
-from warpops import warp_op
+from warpops import refusal, register, warp_op
 
 
 @wp.kernel
@@ -53,7 +54,7 @@ def test_a_default_name_is_numbered_and_free_again():
 def test_the_namespace_of_the_main_module(tmp_path):
     script = """
 import warp as wp
-from warpops import warp_op
+from warpops import refusal, register, warp_op
 
 @wp.kernel
 def double(x: wp.array[float], y: wp.array[float]):
@@ -87,6 +88,48 @@ def test_an_explicit_name_given_again_replaces():
     x = X.clone().requires_grad_()
     torch.ops.mine.edited(x).sum().backward()
     close(x.grad, torch.full((2,), 3.0))
+
+
+def registered():
+    """What is kept of ops outside of them: operators, their fakes and rules, and generated text."""
+    gc.collect()
+    return {
+        "operators": len(torch._C._dispatch_get_all_op_names()),
+        "fakes": len(torch._library.simple_registry.singleton._data),
+        "texts": sum(name.startswith("<warpops") for name in linecache.cache),
+        "contracts": len(register._taken),
+        "ops": len(warpops.list_ops()),
+        "runtimes": len(refusal.runtimes),
+    }
+
+
+@pytest.mark.parametrize("name", ["mine::cell", None], ids=["explicit", "dropped"])
+def test_a_cell_that_is_run_fifty_times_leaves_nothing(name, capfd, request):
+    """Warnings are errors in this suite; a new kernel each time, as in a notebook."""
+    op, before = None, None
+    request.addfinalizer(gc.unfreeze)
+    gc.freeze()  # what is there already needn't be looked through a hundred times
+    for turn in range(60):
+        if name is None:
+            op = None
+            gc.collect()
+
+        @wp.kernel
+        def cell(x: wp.array[float], y: wp.array[float]):
+            i = wp.tid()
+            y[i] = x[i] * x[i]
+
+        op = make(cell, **({} if name is None else {"name": name}))
+        x = X.clone().requires_grad_()
+        op(x).sum().backward()
+        close(x.grad, 2 * X)
+        torch.ops.mine.cell(X) if name is not None else None
+        gc.collect()
+        if turn == 9:
+            before = registered()
+    assert registered() == before
+    assert op.name == (name or "test_names::cell")
+    assert "arning" not in capfd.readouterr().err
 
 
 def test_a_replacement_with_another_schema():

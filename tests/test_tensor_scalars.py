@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import warp as wp
@@ -59,6 +61,19 @@ def test_a_value_that_changes_under_inductor():
     for value in (0.1, 0.2, 0.5):
         close(function(x, torch.tensor(value)), x * value + 1.0)
     assert graph_count() == 1
+
+
+@pytest.mark.parametrize("run", [compiled, inductor])
+def test_a_simulation_of_a_thousand_time_steps_compiles_once(run):
+    """The step differs each time; every state is compared."""
+    step = run(lambda x, dt: one(x, dt) - 0.5 * x)
+    x = want = torch.linspace(0.5, 1.0, 8)
+    for turn in range(1000):
+        dt = 1.5 + 0.01 * math.sin(0.1 * turn)
+        x, want = step(x, torch.tensor(dt)), want * dt - 0.5 * want
+        close(x, want, f"step {turn}")
+    assert graph_count() == 1
+    assert not torch.equal(x, torch.linspace(0.5, 1.0, 8))
 
 
 def test_a_plain_number_in_compiled_code_is_never_stale():

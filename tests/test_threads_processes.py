@@ -13,7 +13,7 @@ import torch.multiprocessing
 import warp as wp
 
 import kernels
-from support import close, leaf, run_script
+from support import close, compiled, leaf, run_script
 from warpops import warp_op
 
 WAIT = 120
@@ -47,6 +47,22 @@ def test_eight_threads_from_the_first_call_on():
     def run(seed):
         start.wait()
         return use(seed)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(run, range(8)))
+
+
+def test_eight_threads_of_compiled_code():
+    function = compiled(lambda x, s: fresh_op(x, s) * 2.0, dynamic=True)
+    start = threading.Barrier(8)
+
+    def run(seed):
+        start.wait()
+        for n in (3, 5, 9):
+            x = torch.linspace(-1, 1, n).requires_grad_()
+            (grad,) = torch.autograd.grad(function(x, 1.5).sum(), x)
+            close(grad, 6.0 * x.detach())
+        return True
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert all(pool.map(run, range(8)))
@@ -124,11 +140,12 @@ class Squares(torch.utils.data.Dataset):
         return kernels.square_op(torch.full((2,), float(index)))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("method", [None, "fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_a_data_loader(workers):
+def test_a_data_loader(method):
     kernels.square_op(torch.ones(2))
-    loader = torch.utils.data.DataLoader(Squares(), batch_size=2, num_workers=workers, timeout=WAIT if workers else 0)
+    workers = {"num_workers": 2, "multiprocessing_context": method, "timeout": WAIT} if method is not None else {}
+    loader = torch.utils.data.DataLoader(Squares(), batch_size=2, **workers)
     got = torch.cat(list(loader))
     close(got, torch.tensor([[0.0, 0.0], [1.0, 1.0], [4.0, 4.0], [9.0, 9.0]]))
 

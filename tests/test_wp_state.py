@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 import warp as wp
 
@@ -16,29 +17,49 @@ def triple_it(a: wp.array[float], b: wp.array[float]):
     b[i] = 3.0 * a[i]
 
 
-def test_nothing_goes_onto_an_active_tape():
+def test_nothing_goes_onto_an_active_tape(mode):
     a = wp.array(np.ones(2, dtype=np.float32), dtype=float, device="cpu", requires_grad=True)
     b = wp.zeros(2, dtype=float, device="cpu", requires_grad=True)
-    x = leaf(torch.tensor([1.0, 2.0]))
+    x, square, product = leaf(torch.tensor([1.0, 2.0])), mode(kernels.square_op), mode(kernels.product_op)
     with wp.Tape() as tape:
         wp.launch(triple_it, dim=2, inputs=[a], outputs=[b], device="cpu")
-        kernels.square_op(x).sum().backward()
-        kernels.product_op(x, x)
+        square(x).sum().backward()
+        product(x, x)
     assert len(tape.launches) == 1
     tape.backward(grads={b: wp.array(np.ones(2, dtype=np.float32), dtype=float, device="cpu")})
     assert a.grad.numpy().tolist() == [3.0, 3.0]
     close(x.grad, 2 * x.detach())
 
 
-def test_a_scoped_device_stays_what_it_was():
+def test_a_scoped_device_stays_what_it_was(mode):
     wp.init()
     before = wp.get_device()
     with wp.ScopedDevice("cpu"):
         inside = wp.get_device()
         x = leaf(torch.tensor([1.0, 2.0]))
-        kernels.square_op(x).sum().backward()
+        mode(kernels.square_op)(x).sum().backward()
         assert wp.get_device() is inside
     assert wp.get_device() is before
+
+
+def test_a_scoped_stream_is_entered_and_left(mode):
+    """There are streams on a GPU only; a scope without one must not matter."""
+    x = leaf(torch.tensor([1.0, 2.0]))
+    with wp.ScopedStream(None):
+        mode(kernels.square_op)(x).sum().backward()
+    close(x.grad, 2 * x.detach())
+
+
+@pytest.mark.gpu
+def test_a_scoped_stream_stays_what_it_was():
+    x = torch.ones(1000, device="cuda", requires_grad=True)
+    device = wp.device_from_torch(x.device)
+    own, before = wp.Stream(device), wp.get_stream(device)
+    with wp.ScopedStream(own):
+        kernels.square_op(x).sum().backward()
+        assert wp.get_stream(device) is own
+    assert wp.get_stream(device) is before
+    close(x.grad, 2 * x.detach())
 
 
 def test_a_backward_inside_warp_s_own_tape_backward_is_untouched():

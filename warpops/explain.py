@@ -43,6 +43,9 @@ def explain(name: str, plan: OpPlan) -> str:
         writer.line("nothing is made", 1)
     writer.head("gradient")
     _gradient(writer, plan)
+    writer.head("tensors sharded on their first axis (DTensor)")
+    rows = ", ".join(slot.label for slot in plan.arrays if slot.name in plan.rows.arrays)
+    writer.line(f"stay so: {rows} ({plan.rows.why})" if rows else f"are gathered: {plan.rows.why}", 1)
     if plan.extents.uncovered:
         writer.head("not checked at a call: indices that the analysis can't follow")
         for label, axis, reason in plan.extents.uncovered:

@@ -17,6 +17,7 @@ from .errors import SignatureError
 from .extents import Cover, Extents, derive_extents
 from .kernel import MISSING, KernelSignature, Leaf
 from .roles import Role, assign_roles
+from .rows import Rows, find_rows
 from .sizes import Expr, integer
 from .sizes import name as size_name
 
@@ -144,6 +145,11 @@ class OpPlan:
     @cached_property
     def recalls_backward(self) -> bool:
         return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.effects.opaque
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The arrays that are treated row by row, so that a DTensor sharded on its first axis can stay so."""
+        return find_rows(self)
 
     @cached_property
     def sizing(self) -> tuple[Slot, ...]:

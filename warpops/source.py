@@ -7,6 +7,8 @@ import contextlib
 import itertools
 import keyword
 import linecache
+import types
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -88,4 +90,26 @@ def compile_text(text: str, scope: dict[str, Any], title: str) -> None:
     """Run generated text in ``scope``; tracebacks and debuggers find it through ``linecache``."""
     filename = f"<warpops {title} {next(_numbers)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    exec(compile(text, filename, "exec"), scope)
+    code = compile(text, filename, "exec")
+    _forget_with(list(_functions(code)), filename)
+    exec(code, scope)
+
+
+def _functions(code: types.CodeType) -> Iterator[types.CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _functions(constant)
+
+
+def _forget_with(codes: list[types.CodeType], filename: str) -> None:
+    """Drop a text from ``linecache`` with the last of its functions: a cell that is run again leaves nothing."""
+    left = [len(codes)]
+
+    def gone() -> None:
+        left[0] -= 1
+        if not left[0]:
+            linecache.cache.pop(filename, None)
+
+    for code in codes:
+        weakref.finalize(code, gone).atexit = False

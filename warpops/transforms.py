@@ -17,6 +17,7 @@ from . import _torch
 from .batched import batched_plan, batched_registration, element
 from .errors import ArgumentError, GradientError
 from .functions import make_backward, make_forward
+from .mapped import record
 from .rewrite import UnbatchableError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class Transforms:
     def __init__(self, runtime: Runtime, origin: Transforms | None = None, path: str = "") -> None:
         self.runtime = runtime
         self.plan, self.front = runtime.plan, runtime.front
+        self.origin = origin
+        self.batched_names: frozenset[str] = frozenset()
+        """The arrays that have a batch axis here and not in ``origin``'s op."""
         self.name: str = origin.name if origin is not None else runtime.name
         self.path = path or runtime.key
         self.vmap_rule: VmapRule | None = runtime.vmap
@@ -106,7 +110,11 @@ class Transforms:
             return self._empty_forward(dims, values)
         if batched is None:
             return self._loop(lambda *one: self.runtime.call_public(one), info.batch_size, dims, values)
-        results = batched.runtime.call_public(self._lead(batched, values, dims, names, info.batch_size))
+        moved = self._lead(batched, values, dims, names, info.batch_size)
+        if _torch.lowering_export() and not _torch.is_vmapped(moved):
+            results = record(batched, moved)
+        else:
+            results = batched.runtime.call_public(moved)
         return results, (0,) * len(results) if isinstance(results, tuple) else 0
 
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -194,7 +202,7 @@ class Transforms:
                 )
                 return None
         found = Transforms(registration.runtime, self, registration.name)
-        found._registration = registration
+        found._registration, found.batched_names = registration, names
         return found
 
     def _loop(
