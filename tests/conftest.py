@@ -7,6 +7,7 @@ import torch
 import warp as wp
 
 from support import compiled, eager
+from warpops import _torch
 from warpops.emission import pieces
 
 wp.config.log_level = wp.LOG_WARNING
@@ -17,7 +18,8 @@ wp.config.optimization_level = 0
 class PoisonedTorch:
     """PyTorch for generated launches, but what is allocated empty is full of NaN (ints: of a large number).
 
-    With it every test of the suite also shows that the elements of an output that is allocated empty are all written.
+    With it every test of the suite also shows that the elements of an output that is allocated empty are all written, and
+    that gradients are filled before the adjoint adds to them.
     """
 
     def __getattr__(self, name):
@@ -25,16 +27,25 @@ class PoisonedTorch:
 
     @staticmethod
     def empty(*size, **options):
-        made = torch.empty(*size, **options)
-        if type(made) is not torch.Tensor or made.is_meta:
-            return made
-        if made.dtype.is_floating_point:
-            return made.fill_(float("nan"))
-        made.view(torch.uint8).fill_(1 if made.dtype is torch.bool else 0x55) if made.numel() else None
+        return poisoned(torch.empty(*size, **options))
+
+    @staticmethod
+    def empty_like(*given, **options):
+        return poisoned(torch.empty_like(*given, **options))
+
+
+def poisoned(made):
+    if type(made) is not torch.Tensor or made.is_meta:
         return made
+    if made.dtype.is_floating_point:
+        return made.fill_(float("nan"))
+    made.view(torch.uint8).fill_(1 if made.dtype is torch.bool else 0x55) if made.numel() else None
+    return made
 
 
 pieces.TORCH = PoisonedTorch()
+if pieces.EMPTY_CPU is not None:
+    pieces.EMPTY_CPU = lambda *given: poisoned(_torch.empty_strided_cpu(*given))
 
 
 @pytest.fixture(autouse=True)

@@ -368,13 +368,26 @@ def test_structs_and_optional_arrays_pass(optional):
         (lambda: warp_op(half_relu), (torch.tensor([0.5, -0.7, 1.5, -2.0], dtype=torch.float16),)),
         (lambda: kernels.scatter_op, (X, torch.tensor([0, 2, 2, 1, 0, 5], dtype=torch.int32), 7)),
         (lambda: kernels.multiply_op, (X, X + 1)),
+        (lambda: kernels.product_op, (X[:1], X[1:2])),
         (lambda: kernels.step_op, (X, X + 1, 0.1)),
         (lambda: kernels.keep_op, (X, X > 1)),
         (lambda: kernels.mixed_op, (X, 1.5, 3, True)),
         (lambda: kernels.spring_op, (torch.randn(4, 3), X[:4])),
         (lambda: kernels.cube64_op, (torch.randn(0, dtype=torch.float64),)),
     ],
-    ids=["ints", "float64", "float16", "scatter", "in-out", "mutates", "mask", "numbers", "two outputs", "empty"],
+    ids=[
+        "ints",
+        "float64",
+        "float16",
+        "scatter",
+        "in-out",
+        "one element",
+        "mutates",
+        "mask",
+        "numbers",
+        "two outputs",
+        "empty",
+    ],
 )
 def test_good_kernels_pass(make, args):
     found = run_checks(make(), args, {}, [c for c in CHECKS if c != "inductor"])

@@ -239,7 +239,9 @@ def test_an_id_without_an_object(mode):
     call(handle, outside())
     del mesh
     gc.collect()
-    with pytest.raises(ArgumentError, match=f"argument 'mesh': expected a wp.Mesh, or its id, got {handle}, which no live"):
+    with pytest.raises(
+        ArgumentError, match=f"argument 'mesh': expected a wp.Mesh, or its id, got {handle}, which no live"
+    ):
         call(handle, outside())
 
 

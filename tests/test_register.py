@@ -6,7 +6,7 @@ import pytest
 import torch
 import warp as wp
 
-from support import check_against, close, compiled
+from support import check_against, close, compiled, graph_count
 from warpops import warp_op
 
 
@@ -92,6 +92,40 @@ def test_opcheck_with_a_backward_of_one_s_own():
     op.register_backward(cube_backward)
     results = torch.library.opcheck(op.overload, (X.clone().requires_grad_(), 2.0))
     assert set(results.values()) == {"SUCCESS"}, results
+
+
+@wp.kernel
+def wave(x: wp.array[float], order: int, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = wp.sin(x[i] + 1.5707964 * float(order))
+
+
+@wp.kernel
+def gather(table: wp.array[float], index: wp.array[int], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = table[index[i]]
+
+
+@wp.kernel
+def scatter(g: wp.array[float], index: wp.array[int], y: wp.array[float]):
+    i = wp.tid()
+    wp.atomic_add(y, index[i], g[i])
+
+
+def test_ints_and_sizes_in_a_backward_of_one_s_own_stay_symbolic():
+    """A registered backward that calls ops is traced with symbolic ints, once for all of them."""
+    wave_op = warp_op(wave, "x[n] -> y[n]")
+    wave_op.register_backward(lambda ctx, g: (g * wave_op(ctx.inputs["x"], ctx.inputs["order"] + 1), None))
+    gather_op = warp_op(gather, "table[m], index[n] -> y[n]")
+    scatter_op = warp_op(scatter, "g[n], index[n] -> y[k]", sizes="k")
+    gather_op.register_backward(lambda ctx, g: (scatter_op(g, ctx.inputs["index"], ctx.inputs["table"].shape[0]), None))
+    function = compiled(lambda x, k, index: gather_op(wave_op(x, k), index), dynamic=True)
+    for order, size in ((2, 4), (3, 5), (4, 6), (5, 7)):
+        x, index = torch.rand(size, requires_grad=True), torch.arange(size, dtype=torch.int32) // 2
+        (grad,) = torch.autograd.grad(function(x, order, index).sum(), x)
+        counts = torch.bincount(index, minlength=size)
+        close(grad, torch.cos(x + 1.5707964 * order) * counts)
+    assert graph_count() == 1
 
 
 def test_a_vmap_rule_of_one_s_own():

@@ -155,3 +155,104 @@ def test_dynamo_is_taught_to_read_a_warp_value():
     assert len(graphs) == 2
     assert _dynamo.numbers_of(v) == (1.0, 5.0, 3.0)
     assert _dynamo.numbers_of("else") == "else"
+
+
+def test_an_array_past_the_dispatcher():
+    made = _torch.empty_strided_cpu((2, 3), (3, 1), torch.float64)
+    assert (made.shape, made.stride(), made.dtype, made.device.type) == ((2, 3), (3, 1), torch.float64, "cpu")
+    assert not made.requires_grad
+    assert _torch.empty_strided_cpu((0, 4), (4, 1), torch.int8).numel() == 0
+
+
+def test_an_operator_s_way_can_be_shortened():
+    """What an overload calls is its attribute ``_op``."""
+    with torch.library._scoped_library("canary", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2.0, "CompositeExplicitAutograd")
+        overload = torch.ops.canary.twice.default
+        seen = []
+
+        def make(way):
+            def shorter(*values):
+                seen.append(len(values))
+                return way(*values)
+
+            return shorter
+
+        _torch.shorten(overload, make)
+        assert torch.ops.canary.twice.default(torch.ones(1)).item() == 2.0
+        assert seen == [1]
+
+
+def test_a_rule_for_a_class_is_asked_for_when_one_comes():
+    class Wrapped(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            return torch.zeros(2)
+
+    library = torch.library.Library("warpops_canary", "FRAGMENT")
+    library.define("ruled.cabc(Tensor x) -> Tensor")
+    library.impl("ruled.cabc", lambda x: x * 2, "CompositeExplicitAutograd")
+    overload = torch.ops.warpops_canary.ruled.cabc
+    asked = []
+
+    def find(kind):
+        asked.append(kind)
+        return (lambda cls, function, types, args, kwargs: torch.full((2,), 7.0)) if kind is Wrapped else None
+
+    _torch.register_subclass(library, "warpops_canary::ruled.cabc", find)
+    wrapped = torch.Tensor._make_wrapper_subclass(Wrapped, (2,))
+    assert overload(wrapped).tolist() == [7.0, 7.0]
+    assert Wrapped in asked
+    with Watch():
+        assert overload(torch.ones(2)).tolist() == [2.0, 2.0]
+    entry = torch._library.simple_registry.singleton.find("warpops_canary::ruled.cabc")
+    assert isinstance(entry.torch_dispatch_rules, _torch._Rules)
+    _torch.destroy(library)
+    assert not isinstance(entry.torch_dispatch_rules, _torch._Rules)
+
+
+def test_below_autograd_nothing_is_recorded():
+    x = torch.ones(2, requires_grad=True)
+    with _torch.below_autograd():
+        y = x * 2.0
+    assert y.grad_fn is None and torch.is_grad_enabled()
+
+
+def test_the_lowering_of_an_export_is_seen():
+    seen = []
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return torch.ops.warpops_canary.lowered(x)
+
+    library = torch.library.Library("warpops_canary", "FRAGMENT")
+    library.define("lowered(Tensor x) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+    library.impl("lowered", lambda x: x * 2, "CompositeExplicitAutograd")
+
+    def autograd(x):
+        seen.append(_torch.lowering_export())
+        with _torch.below_autograd():
+            return torch.ops.warpops_canary.lowered(x)
+
+    library.impl("lowered", autograd, "Autograd")
+    torch.library.register_fake("warpops_canary::lowered", lambda x: torch.empty_like(x), lib=library)
+    assert not _torch.lowering_export()
+    program = torch.export.export(Net(), (torch.ones(2),))
+    assert not any(seen)
+    program = program.run_decompositions()
+    assert seen[-1]
+    [node] = [n for n in program.graph.nodes if n.op == "call_function"]
+    assert "lowered" in str(node.target)
+    torch.ops.warpops_canary.lowered(torch.ones(2))
+    assert not seen[-1]
+    _torch.destroy(library)
+
+
+def test_dtensor_says_whether_it_replicates_implicitly():
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.experimental import implicit_replication
+
+    assert not _torch.replicates_implicitly(DTensor)
+    with implicit_replication():
+        assert _torch.replicates_implicitly(DTensor)

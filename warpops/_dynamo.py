@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .checks import flatten, plain_number
+from .value_checks import flatten, plain_number
 
 _lock = threading.Lock()
 

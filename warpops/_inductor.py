@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from .runtime import Runtime
+    from .traced import Traced
 
 
 def loaded() -> bool:
@@ -23,7 +23,7 @@ def loaded() -> bool:
     return "torch._inductor.lowering" in sys.modules
 
 
-def register(runtime: Runtime) -> bool:
+def register(runtime: Traced) -> bool:
     """Teach Inductor one op; False where this torch has no way to."""
     from torch._inductor import lowering
 
@@ -31,6 +31,8 @@ def register(runtime: Runtime) -> bool:
     if table is None:
         return False
     table[runtime.forward_op] = lambda *arguments: _lower_forward(runtime, arguments)
+    if not runtime.plan.scratch:  # an exported program holds the public op
+        table[runtime.public_op] = lambda *given, **named: _lower_forward(runtime, runtime._all(given, named))
     if runtime.backward_op is not None:
         table[runtime.backward_op] = lambda *arguments: _lower_backward(runtime, arguments)
     return True
@@ -72,7 +74,7 @@ def _call(op: Any, arguments: list[Any]) -> None:
     ir.FallbackKernel.create(op, *arguments)
 
 
-def _lower_forward(runtime: Runtime, arguments: tuple[Any, ...]) -> Any:
+def _lower_forward(runtime: Traced, arguments: tuple[Any, ...]) -> Any:
     plan = runtime.instances.plan
     if runtime.instances.generic or any(s.role in ("inout", "mutated") for s in plan.slots):
         return None
@@ -87,7 +89,7 @@ def _lower_forward(runtime: Runtime, arguments: tuple[Any, ...]) -> Any:
     return returned[0] if len(returned) == 1 else returned
 
 
-def _lower_backward(runtime: Runtime, arguments: tuple[Any, ...]) -> Any:
+def _lower_backward(runtime: Traced, arguments: tuple[Any, ...]) -> Any:
     from torch._inductor import ir, lowering
 
     plan, front = runtime.instances.plan, runtime.front
@@ -117,7 +119,7 @@ def _lower_backward(runtime: Runtime, arguments: tuple[Any, ...]) -> Any:
         if slot.role == "inout":
             buffer = private[[s.name for s in front.cotangents].index(slot.name)]
         elif value is not None:
-            buffer = _like(value, 0)
+            buffer = _like(value, None)
         elif slot.null_adjoint_safe:
             buffer = None
         else:

@@ -28,6 +28,9 @@ profiling: Callable[[], bool] = torch._C._autograd._profiler_enabled
 GUARDS: Any = getattr(torch._C._dynamo, "guards", None)
 """PyTorch's guards on tensors; without them no launch is recalled."""
 
+empty_strided_cpu: Callable[..., torch.Tensor] | None = getattr(GUARDS, "_empty_strided_cpu", None)
+"""``torch.empty_strided(size, stride, dtype=dtype)`` on the CPU, past the dispatcher."""
+
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = getattr(torch._C, "_is_alias_of")  # noqa: B009
 """Whether two tensors, fake ones too, share a storage."""
 
@@ -39,6 +42,15 @@ def quick_apply(function: Any) -> Any:
     """An autograd function's ``apply``, less what it does for torch.func; its backward is called with no detour."""
     function._backward_cls.apply = function.backward
     return super(torch.autograd.Function, function).apply
+
+
+below_autograd: Any = getattr(torch._C, "_AutoDispatchBelowAutograd")  # noqa: B009
+"""A context in which operators are called as if nothing needed a gradient."""
+
+
+def lowering_export() -> bool:
+    """Whether an exported program is being decomposed: its operators are recorded below autograd."""
+    return torch.compiler.is_exporting() and not torch.is_grad_enabled() and dispatch_modes() > 0
 
 
 VMAP_KEY = "FuncTorchBatched"
@@ -80,6 +92,7 @@ def publish(namespace: str, name: str, overload: Any) -> None:
     key = overload._overloadname
     setattr(overload, key, overload)
     overload.overloads = lambda: [key]
+    overload.op_overloads = lambda: [overload]
     space = getattr(torch.ops, namespace)
     setattr(space, name, overload)
     if name in space._dir:  # PyTorch's walks over packets go by this list
@@ -108,6 +121,33 @@ def register_fake(library: Any, name: str, fake: Callable[..., Any]) -> None:
         library._registration_handles.append(handle)
     except (AttributeError, TypeError):
         torch.library.register_fake(name, fake, lib=library)
+
+
+class _Rules:
+    """The rules for tensor subclasses of one operator: PyTorch's own, then one that is made when its class is met."""
+
+    def __init__(self, own: Any, find: Callable[[type], Any]) -> None:
+        self._own, self._find = own, find
+
+    def find(self, kind: type) -> Any:
+        return self._own.find(kind) or self._find(kind)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+
+def register_subclass(library: Any, name: str, find: Callable[[type], Any]) -> None:
+    """As ``torch.library.register_torch_dispatch``, for classes that needn't exist yet: ``find(kind)`` gives the rule."""
+    entry = torch._library.simple_registry.singleton.find(name)
+    own = entry.torch_dispatch_rules
+    entry.torch_dispatch_rules = _Rules(own, find)  # type: ignore[assignment]
+    handle = torch._library.utils.RegistrationHandle(lambda: setattr(entry, "torch_dispatch_rules", own))
+    library._registration_handles.append(handle)
+
+
+def replicates_implicitly(kind: Any) -> bool:
+    """Whether ``torch.distributed.tensor.experimental.implicit_replication`` is on; ``kind`` is ``DTensor``."""
+    return bool(getattr(kind._op_dispatcher, "_allow_implicit_replication", False))
 
 
 def destroy(library: Any) -> None:
@@ -139,6 +179,11 @@ def guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
         dynamic_dims_strides=[list(t.stride()) for t in tensors],
     ).check
     return check
+
+
+def shorten(overload: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put ``make(way)`` in place of an operator's way into the dispatcher, for calls from Python."""
+    overload._op = make(overload._op)
 
 
 def cached_graphs(function: Callable[..., Any]) -> int:

@@ -42,7 +42,7 @@ def warp_op(
     optional: str | Iterable[str] | None = None,
     nondiff: str | Iterable[str] | None = None,
     tensor_scalars: str | Iterable[str] | None = None,
-    backward: wp.Kernel | WarpOp | None = None,
+    backward: wp.Kernel | WarpOp | Callable[..., Any] | None = None,
     block_dim: int | None = None,
     tiled: bool = False,
 ) -> WarpOp: ...
@@ -63,7 +63,7 @@ def warp_op(
     optional: str | Iterable[str] | None = None,
     nondiff: str | Iterable[str] | None = None,
     tensor_scalars: str | Iterable[str] | None = None,
-    backward: wp.Kernel | WarpOp | None = None,
+    backward: wp.Kernel | WarpOp | Callable[..., Any] | None = None,
     block_dim: int | None = None,
     tiled: bool = False,
 ) -> Callable[[wp.Kernel | Callable[..., Any]], WarpOp]: ...

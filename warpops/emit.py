@@ -14,7 +14,8 @@ from .plan import OpPlan
 from .source import compile_text
 
 FUNCTIONS = (
-    "allocate", "forward", "forward_into", "prepare", "backward_into", "backward", "recall_forward", "recall_backward",
+    "allocate", "forward", "forward_into", "prepare", "backward_into", "backward", "recall_forward",
+    "recall_forward_into", "recall_backward", "recall_backward_into",
 )  # fmt: skip
 
 
@@ -32,8 +33,10 @@ class Emitter(Recall):
             self.emit_backward()
         if plan.recalls_forward:
             self.emit_recall_forward()
+            self.emit_recall_forward_into()
         if plan.recalls_backward:
             self.emit_recall_backward()
+            self.emit_recall_backward_into()
         self.functions = {name: self.function(name) for name in FUNCTIONS}
         self.scope[self.pack] = _LazyPack(self.launcher_object, self.scope, self.pack, adjoint=False)
         self.scope[self.pack_adjoint] = _LazyPack(self.launcher_object, self.scope, self.pack_adjoint, adjoint=True)

@@ -31,6 +31,8 @@ class Instance:
     backward: Callable[..., list[Any]] | None
     recall_forward: Callable[..., Any] | None = None
     recall_backward: Callable[..., Any] | None = None
+    recall_forward_into: Callable[..., Any] | None = None
+    recall_backward_into: Callable[..., Any] | None = None
 
 
 def make_instance(op: str, plan: OpPlan) -> Instance:
@@ -50,6 +52,8 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
         backward=functions.get("backward"),
         recall_forward=functions.get("recall_forward"),
         recall_backward=functions.get("recall_backward"),
+        recall_forward_into=functions.get("recall_forward_into"),
+        recall_backward_into=functions.get("recall_backward_into"),
     )
 
 

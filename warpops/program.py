@@ -40,7 +40,7 @@ def warp_program(
     optional: str | Iterable[str] | None = None,
     nondiff: str | Iterable[str] | None = None,
     tensor_scalars: str | Iterable[str] | None = None,
-    backward: wp.Kernel | WarpOp | None = None,
+    backward: wp.Kernel | WarpOp | Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., None]], WarpOp]:
     """Make a function that launches several kernels one PyTorch operator.
 
@@ -250,6 +250,7 @@ class ProgramEmitter(Backward):
         """The program's run with gradients, over given buffers."""
         text, plan = self.text, self.plan
         with text.function(self.function("backward_into"), [*self.backward_arguments(), *self.gradient_buffers()]):
+            self.zero_gradients()
             self.describe_inputs(compare=False)
             device = self.find_device()
             self.bind_sizes()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import warp as wp
 
-from . import _warp, checks, devices
+from . import _warp, devices, value_checks
 from ._warp_calls import watching
 from .errors import SignatureError
 from .kernel import KernelSignature
@@ -134,7 +134,7 @@ class Runner:
     def check_numbers(self, values: dict[str, Any]) -> None:
         """Every number fits its type."""
         for slot in self._numbers:
-            checks.check_slot(self.op, slot, values[slot.name])
+            value_checks.check_slot(self.op, slot, values[slot.name])
 
 
 def array_of(tensor: torch.Tensor, dtype: Any, ndim: int, device: Any) -> Any:

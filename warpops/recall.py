@@ -1,4 +1,4 @@
-"""Which launch is remembered: the last one of each op, with a check that the next call's tensors look the same.
+"""Which launches are remembered: the last few of each op, with a check that the next call's tensors look the same.
 
 The check is PyTorch's own guard on tensors, one call for all of them: it compares types, dtypes, devices, sizes, strides,
 and the state of dispatch, so that a tensor subclass, a dispatch mode, autocast, inference mode or a torch.func transform
@@ -7,11 +7,15 @@ never meets a remembered launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
+
+import torch
 
 from . import _torch
 from .instance import Instances
+from .packing import PACK_ERRORS
 from .plan import OpPlan
 
 
@@ -23,7 +27,7 @@ class Memory:
     def __init__(
         self,
         check: Callable[..., bool],
-        run: Callable[..., Any],
+        run: Callable[..., Any] | None,
         numbers: tuple[int, ...],
         needs: Any,
         differentiable: bool,
@@ -36,37 +40,74 @@ def _never(*tensors: Any) -> bool:
     return False
 
 
-NOTHING = Memory(_never, _never, (), None, False)
+NOTHING = Memory(_never, None, (), None, False)
 _LONGEST = 64
+_KEPT = 4
+"""How many launches are remembered for each way: a model calls one op on arrays of several sizes."""
+
+
+class Pace:
+    """How often a miss is worth remembering: each time at first, more rarely while sizes keep changing."""
+
+    __slots__ = ("_length", "_wait")
+
+    def __init__(self) -> None:
+        self._wait = self._length = 0
+
+    def due(self) -> bool:
+        if self._wait > 0:
+            self._wait -= 1
+            return False
+        self._length = min(self._length + 1, 4 * _LONGEST)
+        self._wait = self._length // 4
+        return True
+
+
+class Memories:
+    """The launches that one way of an op remembers; ``latest`` is tried first."""
+
+    __slots__ = ("_older", "_pace", "latest")
+
+    def __init__(self) -> None:
+        self.latest = NOTHING
+        self._older: tuple[Memory, ...] = ()
+        self._pace = Pace()
+
+    def find(self, *tensors: Any) -> Memory:
+        """The launch among the older ones that such tensors were seen in; ``NOTHING`` where there is none."""
+        older = self._older
+        for index, memory in enumerate(older):
+            if memory.check(*tensors):
+                self._older = (self.latest, *older[:index], *older[index + 1 :])
+                self.latest = memory
+                return memory
+        return NOTHING
+
+    def due(self) -> bool:
+        """Whether a miss is worth remembering."""
+        return self._pace.due()
+
+    def add(self, memory: Memory) -> None:
+        if self.latest is not NOTHING:
+            self._older = (self.latest, *self._older)[: _KEPT - 1]
+        self.latest = memory
 
 
 class Recall:
-    """The remembered forward and backward of one op."""
+    """The remembered forwards and backwards of one op."""
 
-    __slots__ = ("_arrays", "_instances", "_plan", "_sizing", "_waits", "backward", "forward")
+    __slots__ = ("_arrays", "_instances", "_plan", "_sizing", "backward", "forward")
 
     def __init__(self, plan: OpPlan, instances: Instances) -> None:
         self._plan, self._instances = plan, instances
         names = [slot.name for slot in plan.inputs]
         self._arrays = [names.index(slot.name) for slot in plan.inputs if slot.is_array]
         self._sizing = [names.index(slot.name) for slot in plan.sizing]
-        self._waits = {"forward": [0, 0], "backward": [0, 0]}
-        self.forward = NOTHING
-        self.backward = NOTHING
-
-    def _due(self, what: str) -> bool:
-        """Whether a miss is worth remembering: each time at first, more rarely while sizes keep changing."""
-        wait = self._waits[what]
-        if wait[0] > 0:
-            wait[0] -= 1
-            return False
-        wait[1] = min(wait[1] + 1, 4 * _LONGEST)
-        wait[0] = wait[1] // 4
-        return True
+        self.forward, self.backward = Memories(), Memories()
 
     def missed_forward(self, arguments: tuple[Any, ...]) -> None:
         """Remember the launch that a call just made."""
-        if not self._due("forward"):
+        if not self.forward.due():
             return
         tensors = [arguments[index] for index in self._arrays]
         if not _torch.can_guard(tensors):
@@ -82,11 +123,11 @@ class Recall:
             for index, slot in enumerate(self._plan.inputs)
             if slot.is_array
         )
-        self.forward = Memory(_torch.guard(tensors), run, numbers, None, wants)
+        self.forward.add(Memory(_torch.guard(tensors), run, numbers, None, wants))
 
     def missed_backward(self, arguments: tuple[Any, ...], tensors: tuple[Any, ...], needs: tuple[bool, ...]) -> None:
         """Remember the adjoint launch that a backward just made; ``arguments`` are those of the raw backward."""
-        if not self._due("backward"):
+        if not self.backward.due():
             return
         if not _torch.can_guard(tensors):
             return
@@ -95,4 +136,113 @@ class Recall:
         if run is None:
             return
         numbers = tuple(arguments[index] for index in self._sizing)
-        self.backward = Memory(_torch.guard(tensors), run, numbers, needs, True)
+        self.backward.add(Memory(_torch.guard(tensors), run, numbers, needs, True))
+
+
+class Into:
+    """A raw op over given buffers, with the last launches remembered: what compiled code calls.
+
+    As the kernel that the dispatcher calls, and, with ``direct``, in place of the way through the dispatcher: a generated
+    graph calls operators one by one, and boxing and unboxing their arguments costs more than a launch.
+    """
+
+    __slots__ = ("_direct", "_make", "_memories", "_pace", "_run", "_sizing")
+
+    def __init__(
+        self,
+        plan: OpPlan,
+        run: Callable[..., None],
+        make: Callable[[tuple[Any, ...]], Callable[..., Callable[..., None] | None] | None],
+        direct: bool = False,
+    ) -> None:
+        names = [slot.name for slot in plan.inputs]
+        self._sizing = [names.index(slot.name) for slot in plan.sizing]
+        self._run, self._make, self._direct, self._pace = run, make, direct, Pace()
+        self._memories: tuple[tuple[Any, ...], ...] = (NEVER,)
+
+    def __hash__(self) -> int:
+        return hash(self._run)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __call__(self, *values: Any, **named: Any) -> None:
+        if named:
+            self._run(*values, **named)
+            return
+        check, tensors, others, fixed, again = self._memories[0]
+        if not check(*tensors(values)):
+            check, tensors, others, fixed, again = self._find(values)
+        if others(values) == fixed and not (self._direct and _watched()):
+            try:
+                again(*values)
+                return
+            except PACK_ERRORS:  # a number that doesn't fit its type
+                pass
+        self._run(*values)
+        if self._pace.due():
+            self._remember(values)
+
+    def _find(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The remembered launch that such values were seen in, which becomes the first; else one that never applies."""
+        memories = self._memories
+        for index, memory in enumerate(memories[1:], 1):
+            if memory[0](*memory[1](values)):
+                self._memories = (memory, *memories[:index], *memories[index + 1 :])
+                return memory
+        return NEVER
+
+    def _remember(self, values: tuple[Any, ...]) -> None:
+        given = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
+        tensors = [values[index] for index in given]
+        if not _torch.can_guard(tensors):
+            return
+        make = self._make(values)
+        again = make(*values) if make is not None else None
+        if again is None:
+            return
+        others = _picker([*self._sizing, *(index for index, value in enumerate(values) if value is None)])
+        memory = (_torch.guard(tensors), _picker(given), others, others(values), again)
+        # One tuple, replaced at once: other threads launch meanwhile.
+        self._memories = (memory, *(one for one in self._memories if one is not NEVER))[:_KEPT]
+
+
+def _watched() -> bool:
+    """Whether somebody is to be told of operators that are called."""
+    return bool(_torch.dispatch_modes() or _torch.function_mode() or _torch.profiling())
+
+
+def forward_into(plan: OpPlan, instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:
+    """The raw forward op over given buffers; ``through`` is the dispatcher's way, where that is to be shortened."""
+    run = through or instances.forward_into
+    if not plan.recalls_forward:
+        return run
+    return Into(plan, run, lambda values: instances.select(values).recall_forward_into, through is not None)
+
+
+def backward_into(
+    plan: OpPlan, instances: Instances, through: Callable[..., None] | None = None
+) -> Callable[..., None]:
+    """The raw backward op over given buffers."""
+    run = through or instances.backward_into
+    if not plan.recalls_backward:
+        return run
+    return Into(plan, run, lambda values: instances.select(values).recall_backward_into, through is not None)
+
+
+def _nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return ()
+
+
+NEVER = (_never, _nothing, _nothing, None, _never)
+"""What stands for a remembered launch where there is none: the numbers are never equal."""
+
+
+def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """A function that takes those places of a tuple."""
+    if not places:
+        return _nothing
+    if len(places) == 1:
+        (place,) = places
+        return lambda values: (values[place],)
+    return itemgetter(*places)

@@ -15,12 +15,15 @@ from typing import Any
 
 import torch
 
-from . import _torch
+from . import _torch, sharding
 from .contract import contract_hash, plan_text
-from .front import Front, FrontEmitter, compile_front, emit_front, front_scope
+from .front import FrontEmitter, compile_front, emit_front, front_scope
 from .instance import Instances
+from .mapped import mapped_op
 from .plan import OpPlan
+from .recall import backward_into, forward_into
 from .runtime import FUNCTION, Runtime
+from .schema import Front
 from .source import compile_text
 from .unregister import registered, registering, release
 
@@ -112,6 +115,7 @@ class Registration:
         return bool(self.plan.gradients) and bool(self.front.cotangents)
 
     def _register(self) -> None:
+        mapped_op()
         with registering():
             self.key = self.contract
             suffix = 0
@@ -188,18 +192,21 @@ class Registration:
             library.impl(f"{self.basename}{suffix}.{self.key}", function, key)
 
         implement("_fwd", instances.forward, "CompositeExplicitAutograd")
-        implement("_fwd_", instances.forward_into, "CompositeExplicitAutograd")
+        implement("_fwd_", forward_into(self.plan, instances), "CompositeExplicitAutograd")
+        _torch.shorten(self.forward_into_op, lambda through: forward_into(self.plan, instances, through))
         raw = ["_fwd", "_fwd_"]
         if self.backward_op is not None:
             implement("_bwd", instances.backward, "CompositeExplicitAutograd")
-            into = instances.backward_into
+            into = backward_into(self.plan, instances)
             if self.front.handles:  # the last argument only has to live until then
                 implement("_bwd_", lambda *values: into(*values[:-1]), "CompositeExplicitAutograd")
             else:
                 implement("_bwd_", into, "CompositeExplicitAutograd")
+                _torch.shorten(self.backward_into_op, lambda through: backward_into(self.plan, instances, through))
             raw += ["_bwd", "_bwd_"]
         for suffix in raw:
-            implement(suffix, torch.library.fallthrough_kernel, "Autograd")
+            guarded = suffix == "_fwd" and self.differentiable
+            implement(suffix, runtime.raw_autograd() if guarded else torch.library.fallthrough_kernel, "Autograd")
         fakes = {
             "_fwd": runtime.fake_forward,
             "_fwd_": runtime.fake_forward_into,
@@ -215,3 +222,4 @@ class Registration:
         library.impl(f"{self.basename}.{self.key}", runtime.vmap_kernel(), _torch.VMAP_KEY, with_keyset=True)
         for key in _torch.DISPATCH_KEYS_OF_AUTOCAST:
             implement("", runtime.autocast_kernel(self.public_op, key), key)
+        sharding.register(library, runtime, {s: f"{self.name}{s}.{self.key}" for s in ("", *raw)})

@@ -12,17 +12,28 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from . import _inductor, _torch, checks, handles
+from . import _torch, checks, handles, value_checks
+from .conversions import Conversions
 from .errors import ArgumentError, GradientError
-from .front import Front
-from .instance import Instance, Instances
+from .instance import Instances
 from .launch import FAST
 from .packing import PACK_ERRORS
 from .plan import OpPlan
 from .recall import Recall
 from .refusal import refusal_op, runtimes
+from .schema import Front
 from .structs import Missing, field_reader, missing
-from .values import default_value, guard_number, traced_tensor, traced_value, traced_vector, wrong_item
+from .traced import Traced
+from .values import (
+    SYMBOLIC_NUMBERS,
+    default_value,
+    guard_number,
+    traced_int,
+    traced_tensor,
+    traced_value,
+    traced_vector,
+    wrong_item,
+)
 
 if TYPE_CHECKING:
     from .register import Registration
@@ -36,11 +47,8 @@ SAMPLE_NAMES: dict[str, Any] = {"list": [], "tuple": (), "dict": {}, "ndarray": 
 FUNCTION = "autograd function"
 """Where a front's scope keeps the maker of its autograd function: no name that text could use."""
 
-_pinned: set[Any] = set()
-"""Leases of ops that were compiled: graphs call their operators by name."""
 
-
-class Runtime:
+class Runtime(Conversions, Traced):
     """The helpers of one op's front, and its slower ways: traced, under transforms, refused."""
 
     def __init__(self, name: str, plan: OpPlan, front: Front, instances: Instances, registration: Registration) -> None:
@@ -99,6 +107,9 @@ class Runtime:
             "handle": handles.id_of,
             "alive": handles.alive,
             "keep_alive": self.keep_alive,
+            "INTS": (int, torch.SymInt),
+            "NUMBERS": SYMBOLIC_NUMBERS,
+            "traced_int": traced_int,
             "traced_value": traced_value,
             "traced_vector": traced_vector,
             "wrong_item": wrong_item,
@@ -128,64 +139,10 @@ class Runtime:
     def device(self, arguments: tuple[Any, ...]) -> Any:
         return arguments[len(self.plan.inputs)] if self.plan.device_argument else None
 
-    def to_number(self, name: str, value: Any) -> Any:
-        slot = self.slots[name]
-        scalar = slot.leaf.scalar
-        if slot.role == "size":
-            scalar = checks.SIZE
-        checks.check_number(self.name, slot, scalar, value)
-        plain = checks.plain_number(value)
-        if plain is None:
-            return value
-        if scalar is None:
-            return plain if isinstance(plain, float) else int(plain)
-        return {"float": float, "int": int, "bool": bool}[scalar.kind](plain)
-
-    def to_vector(self, name: str, value: Any) -> list[Any]:
-        slot = self.slots[name]
-        if slot.leaf.component is not None and slot.leaf.scalar is not None:
-            checks.check_slot(self.name, slot, value)
-        items = checks.flatten(value)
-        if items is None:
-            raise ArgumentError(
-                f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got "
-                f"{type(value).__name__}"
-            )
-        kind = slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float"
-        convert = {"float": float, "int": int, "bool": bool}[kind]
-        return [
-            item if isinstance(item, (torch.SymInt, torch.SymFloat)) else convert(checks.plain_number(item))
-            for item in items
-        ]
-
-    def to_handle(self, name: str, value: Any) -> Any:
-        slot = self.slots[name]
-        handles.remember(value)
-        given, value = value, handles.id_of(value)
-        plain = None if isinstance(value, torch.Tensor) else checks.plain_number(value)
-        if plain is None and not isinstance(value, (torch.SymInt, torch.Tensor)):
-            raise ArgumentError(
-                f"{self.name}: argument '{slot.label}': expected a wp.Mesh, Bvh, HashGrid or Volume, or its id (an int), "
-                f"got {type(given).__name__}{' without an id' if value is None and given is not None else ''}"
-            )
-        checks.check_number(self.name, slot, slot.leaf.scalar, value)
-        if plain is None:
-            return value
-        return int(plain) - 2**64 if plain >= 2**63 else int(plain)
-
     @staticmethod
     def keep_alive(*ids: Any) -> torch.Tensor | None:
         """In traced code: what keeps Warp objects alive until backward."""
         return None if torch.compiler.is_exporting() else handles.keep_op()(list(ids))
-
-    def to_tensor(self, name: str, value: Any) -> torch.Tensor:
-        slot = self.slots[name]
-        if isinstance(value, torch.Tensor):
-            return value
-        plain = self.to_number(name, value)
-        scalar = slot.leaf.scalar
-        exact = torch.float64 if scalar is None or scalar.kind == "float" else torch.int64
-        return torch.tensor(plain, dtype=exact, device="cpu")
 
     # --- refusals -----------------------------------------------------------------------------------------------------
 
@@ -221,14 +178,14 @@ class Runtime:
         elif value is None:
             found = types.new_class(shown)()
         if how == "item":
-            checks.check_number(self.name, slot, slot.leaf.scalar, found)
+            value_checks.check_number(self.name, slot, slot.leaf.scalar, found)
         elif slot.leaf.kind == "vector" and value is None and how not in ("literal", "sample"):
             raise ArgumentError(
                 f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got {shown}; a Warp "
                 f"value that is made in compiled code has to be a tuple of its numbers"
             )
         else:
-            checks.check_slot(self.name, slot, found)
+            value_checks.check_slot(self.name, slot, found)
         raise ArgumentError(f"{self.name}: argument '{slot.label}': can't be used in compiled code: {shown}")
 
     def explain_failure(self, arguments: tuple[Any, ...]) -> None:
@@ -242,7 +199,7 @@ class Runtime:
                         f"{type(values[slot.name]).__name__}"
                     )
                 continue
-            checks.check_slot(self.name, slot, values[slot.name])
+            value_checks.check_slot(self.name, slot, values[slot.name])
         instance = self.instances.select(arguments)
         try:
             checks.measure(self.name, instance.plan, values, self.device(arguments))
@@ -361,6 +318,26 @@ class Runtime:
 
         return kernel
 
+    def raw_autograd(self) -> Callable[..., Any]:
+        """The raw forward where a gradient is wanted: in a graph that was traced without one (``make_fx``)."""
+        positions = [index for index, slot in enumerate(self.plan.inputs) if slot.differentiable]
+        whole = len(self.front.returned) == len(self.plan.results) and not self.plan.mutated
+
+        def kernel(*arguments: Any) -> Any:
+            if torch.is_grad_enabled() and any(
+                arguments[p] is not None and arguments[p].requires_grad for p in positions
+            ):
+                if not whole:
+                    raise GradientError(
+                        f"{self.name}: a graph that was traced without gradients can't be differentiated; trace it with "
+                        f"inputs that require grad, or run it under torch.no_grad()"
+                    )
+                return self.function().apply(*arguments)
+            with _torch.below_autograd():
+                return self.forward_op(*arguments)
+
+        return kernel
+
     def _schema_defaults(self) -> dict[str, Any]:
         defaults: dict[str, Any] = {"device": None}
         for parameter in self.plan.parameters:
@@ -403,150 +380,6 @@ class Runtime:
             last.add("device")
         named = {n: v for n, v in zip(self.front.arguments, arguments, strict=True) if n in last}
         return self.public_op(*arguments[: len(arguments) - len(named)], **named)
-
-    def pin(self) -> None:
-        """A graph is being made with this op: keep its operators for as long as the process lives."""
-        if self.numbered and torch.compiler.is_exporting():
-            raise ArgumentError(
-                f"{self.name}: the name was numbered because it was taken, and may stand for another op where the program "
-                f"is loaded; give the op a name of its own with name='namespace::op' to export it"
-            )
-        lease = self.lease()
-        if lease is not None:
-            _pinned.add(lease)
-        if self.functional and not self._lowered and _inductor.loaded():
-            self._lowered = _inductor.register(self)
-
-    def traced(self, arguments: tuple[Any, ...]) -> Any:
-        """The public op while a graph is traced."""
-        values = self.values(arguments)
-        if self.plan.mutated:
-            if torch.is_grad_enabled():
-                self.refuse_mutation(arguments)
-            if any(values[s.name] is not None and values[s.name].is_neg() for s in self.plan.mutated):
-                return self.resolve_negated(arguments)
-        wants = torch.is_grad_enabled() and any(
-            isinstance(values[slot.name], torch.Tensor) and values[slot.name].requires_grad
-            for slot in self.plan.gradients
-        )
-        function = self.function() if wants else None
-        if wants and function is not None:
-            return function.apply(*arguments)
-        results = self.traced_forward(*arguments)
-        count = len(self.plan.results)
-        if count == 0:
-            return None
-        return results if len(self.front.returned) == 1 else (results[0] if count == 1 else results[:count])
-
-    def traced_forward(self, *arguments: Any) -> Any:
-        """The forward in traced code: buffers that the graph sees, and one op that writes into them."""
-        instance = self.instances.select(arguments)
-        plan = instance.plan
-        if torch.compiler.is_exporting() or self.functional:
-            return self.forward_op(*arguments)
-        values = self.values(arguments)
-        found = checks.measure(self.name, plan, values, self.device(arguments))
-        fresh = dict(
-            zip(
-                [s.name for s in plan.slots if s.role in ("output", "scratch")],
-                self.allocate(instance, found),
-                strict=True,
-            )
-        )
-        given = list(arguments)
-        for index, slot in enumerate(plan.inputs):
-            if slot.role == "inout":
-                given[index] = fresh[slot.name] = given[index].clone(memory_format=torch.contiguous_format)
-        self.forward_into_op(*given, *(fresh[s.name] for s in plan.slots if s.role in ("output", "scratch")))
-        returned = tuple(fresh[slot.name] for slot in self.front.returned)
-        return returned[0] if len(returned) == 1 else returned
-
-    @staticmethod
-    def allocate(instance: Instance, found: checks.Measure) -> tuple[Any, ...]:
-        if instance.allocate is None:
-            return ()
-        plan = instance.plan
-        sizes = [n for s in plan.slots if s.role in ("output", "scratch") for n in found.shapes[s.name]]
-        return instance.allocate(found.device, *sizes)
-
-    def traced_backward(self, *arguments: Any, token: torch.Tensor | None = None) -> list[Any]:
-        """The backward in traced code. The op takes the token of live objects too, so that it lasts until then."""
-        if self.functional:
-            found: list[Any] = self.backward_op(*arguments)
-            return found
-        instance = self.instances.select(arguments)
-        plan, front = self.plan, self.front
-        assert instance.prepare is not None
-        prepared = instance.prepare(*arguments)
-        needs = arguments[-1]
-        names = [s.name for s in plan.inputs if s.is_array] + [s.name for s in plan.kept]
-        grads = [s.name for s in (*front.cotangents, *front.gradient_slots)]
-        tensors = dict(zip(names, prepared, strict=False))
-        buffers = dict(zip(grads, prepared[len(names) :], strict=True))
-        values = self.values(arguments)
-        given = [tensors.get(name, values[name]) for name in front.arguments]
-        last = (token,) if front.handles else ()
-        self.backward_into_op(*given, *(tensors[s.name] for s in plan.kept), *(buffers[name] for name in grads), *last)
-        return [buffers[slot.name] for slot, need in zip(plan.gradients, needs, strict=True) if need]
-
-    # --- fakes --------------------------------------------------------------------------------------------------------
-
-    def fake_forward(self, *arguments: Any, **named: Any) -> Any:
-        self.pin_if_tracing()
-        arguments = self._all(arguments, named)
-        instance = self.instances.select(arguments)
-        found = checks.measure(self.name, instance.plan, self.values(arguments), self.device(arguments))
-        fresh = dict(
-            zip(
-                [s.name for s in instance.plan.slots if s.role in ("output", "scratch")],
-                self.allocate(instance, found),
-                strict=True,
-            )
-        )
-        values = self.values(arguments)
-        for slot in self.plan.slots:
-            if slot.role == "inout":
-                fresh[slot.name] = torch.empty_like(values[slot.name], memory_format=torch.contiguous_format)
-        returned = tuple(fresh[slot.name] for slot in self.front.returned)
-        if not returned:
-            return None
-        return returned[0] if len(returned) == 1 else returned
-
-    def pin_if_tracing(self) -> None:
-        if torch.compiler.is_compiling():
-            self.pin()
-
-    def _all(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        names = self.front.arguments
-        if len(arguments) >= len(names):
-            return arguments
-        defaults = self._schema_defaults()
-        return (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
-
-    def fake_public(self, *arguments: Any, **named: Any) -> Any:
-        results = self.fake_forward(*arguments, **named)
-        count = len(self.plan.results)
-        if len(self.front.returned) == count:
-            return results
-        return None if count == 0 else (results[0] if count == 1 else results[:count])
-
-    def fake_forward_into(self, *arguments: Any) -> None:
-        self.pin_if_tracing()
-
-    def fake_backward(self, *arguments: Any) -> list[Any]:
-        self.pin_if_tracing()
-        needs = arguments[-1]
-        values = self.values(arguments)
-        return [
-            torch.empty_like(values[slot.name], memory_format=torch.contiguous_format)
-            for slot, need in zip(self.plan.gradients, needs, strict=True)
-            if need
-        ]
-
-    def fake_backward_into(self, *arguments: Any) -> None:
-        self.pin_if_tracing()
-
-    # --- a backward of the user's own ---------------------------------------------------------------------------------
 
     def custom_backward(
         self, arguments: tuple[Any, ...], results: tuple[Any, ...], grads: tuple[Any, ...], needed: tuple[bool, ...]

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from . import _dynamo, checks
+from . import _dynamo, value_checks
+
+SYMBOLIC_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 
 
 def guard_number(value: Any) -> Any:
@@ -17,7 +19,7 @@ def guard_number(value: Any) -> Any:
 
 
 def default_value(default: Any) -> Any:
-    items = checks.flatten(default)
+    items = value_checks.flatten(default)
     return items if items is not None else default
 
 
@@ -35,17 +37,22 @@ def traced_vector(value: Any) -> list[Any]:
     for item in value:
         if isinstance(item, (list, tuple)):
             items += traced_vector(item)
-        elif isinstance(item, float):
+        elif isinstance(item, (float, torch.SymFloat)):
             items.append(guard_number(item))
         else:
             items.append(item)
     return items
 
 
+def traced_int(value: Any) -> Any:
+    """An int, which stays symbolic where it is: AOTAutograd traces a backward of the user's with ``SymInt``."""
+    return value if isinstance(value, torch.SymInt) else int(value)
+
+
 def wrong_item(items: list[Any]) -> int:
     """The place of the first item that is no number; -1 where all are."""
     for place, item in enumerate(items):
-        if not isinstance(item, (int, float)):
+        if not isinstance(item, SYMBOLIC_NUMBERS):
             return place
     return -1
 
@@ -54,6 +61,6 @@ def traced_tensor(value: Any) -> Any:
     """A number for a ``tensor_scalars`` argument, in traced code: a constant of the graph, guarded."""
     if isinstance(value, torch.Tensor):
         return value
-    if isinstance(value, float):
+    if isinstance(value, (float, torch.SymFloat)):
         return torch.full((), guard_number(value), dtype=torch.float64, device="cpu")
     return torch.full((), value, dtype=torch.int64, device="cpu")

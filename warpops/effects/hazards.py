@@ -52,7 +52,8 @@ def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
     add(
         kind,
         site,
-        f"the adjoint needs the value of '{token.name}', which {loop} assigns, and Warp doesn't replay the loop",
+        f"the adjoint needs the value of '{token.name}', which {loop} assigns, and Warp doesn't replay the loop (one that it "
+        f"unrolls is right: bounds known when the kernel is built, at most max_unroll turns)",
     )
 
 

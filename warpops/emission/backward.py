@@ -42,9 +42,7 @@ class Backward(Forward):
         dense = f"memory_format={self.torch}.contiguous_format"
         cots = self.cotangents()
         with text.function(self.function("prepare"), [*self.backward_arguments(), *map(self.grad_name, cots), "needs"]):
-            text.add(
-                '"""Make arrays dense, cotangents private, and a buffer of zeros for each gradient that is needed."""'
-            )
+            text.add('"""Make arrays dense, cotangents private, and a buffer for each gradient that is needed."""')
             for slot in (*self.given_arrays(), *plan.kept):
                 if slot.optional:
                     text.add(f"if {slot.name} is not None:")
@@ -77,8 +75,8 @@ class Backward(Forward):
                 condition = f"needs[{order[slot.name]}]" if slot.null_adjoint_safe else ""
                 if slot.optional:
                     condition = f"{slot.name} is not None" + (f" and {condition}" if condition else "")
-                zeros = f"{self.torch}.zeros_like({slot.name})"
-                text.add(f"{grad} = {zeros}" + (f" if {condition} else None" if condition else ""))
+                buffer = f"{self.torch}.empty_like({slot.name})"
+                text.add(f"{grad} = {buffer}" + (f" if {condition} else None" if condition else ""))
             names = [slot.name for slot in (*self.given_arrays(), *plan.kept)]
             names += [self.grad_name(slot) for slot in (*cots, *gradients)]
             text.add(f"return {', '.join(names)}{',' if len(names) == 1 else ''}")
@@ -99,11 +97,24 @@ class Backward(Forward):
         gradients = [s for s in self.plan.gradients if s.role != "inout"]
         return [self.grad_name(slot) for slot in (*self.cotangents(), *gradients)]
 
+    def zero_gradients(self) -> None:
+        """The adjoint adds to gradients."""
+        for slot in self.plan.gradients:
+            grad = self.grad_name(slot)
+            if slot.role == "inout":
+                continue
+            if slot.null_adjoint_safe or slot.optional:
+                self.text.add(f"if {grad} is not None:")
+                self.text.add(f"    {grad}.zero_()")
+            else:
+                self.text.add(f"{grad}.zero_()")
+
     def emit_backward_into(self) -> None:
-        """The adjoint launch over given buffers."""
+        """The adjoint launch over given buffers: cotangents, which it may change, and gradients, which it fills."""
         text, plan = self.text, self.plan
         fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
         with text.function(self.function("backward_into"), [*self.backward_arguments(), *self.gradient_buffers()]):
+            self.zero_gradients()
             self.describe_inputs(compare=False)
             device = self.find_device()
             self.bind_sizes()

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from .. import checks
-from ..handles import check_device
+from .. import _torch, checks, value_checks
+from ..handles import check_handle
 from ..launch import Launcher
 from ..packing import bfloat16_bits
 from ..plan import OpPlan, Slot
@@ -19,6 +19,9 @@ from ..source import Text
 
 TORCH: Any = torch
 """What generated launches allocate with; the tests put an allocator here whose empty arrays are full of NaN."""
+
+EMPTY_CPU: Any = _torch.empty_strided_cpu
+"""What remembered launches allocate with; None where this PyTorch has no such function."""
 
 PACK_ERRORS = (struct.error, OverflowError, TypeError)
 
@@ -160,11 +163,12 @@ class Pieces:
         return checks.device_of(self.op, self.plan, values, device)
 
     def check_handles(self, device: str) -> None:
-        """Compare the devices of Warp's objects with the tensors'."""
+        """Compare Warp's objects with what the kernel takes them for, and their devices with the tensors'."""
         for slot in self.plan.inputs:
             if slot.leaf.kind == "handle" and slot.role != "tensor_scalar":
-                check = self.provide("check_handle", partial(check_device, self.op))
-                self.text.add(f"{check}({slot.label!r}, {slot.name}, {device})")
+                kinds = self.plan.effects.handles.get(slot.label, frozenset())
+                check = self.provide(f"check_{slot.name}", partial(check_handle, self.op, slot.label, kinds))
+                self.text.add(f"{check}({slot.name}, {device})")
 
     def check_mutated(self) -> None:
         if self.plan.mutated:
@@ -335,9 +339,9 @@ class Pieces:
 
     def _read_scalar(self, name: str, value: torch.Tensor) -> int | float:
         slot = self.plan.slot(name)
-        checks.check_slot(self.op, slot, value)
+        value_checks.check_slot(self.op, slot, value)
         number = value.item()
-        checks.check_number(self.op, slot, slot.leaf.scalar, number)
+        value_checks.check_number(self.op, slot, slot.leaf.scalar, number)
         scalar = slot.leaf.scalar
         return float(number) if scalar is not None and scalar.kind == "float" else int(number)
 

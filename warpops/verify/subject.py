@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import checks
+from .. import value_checks
 from ..plan import OpPlan, Parameter, Slot
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def schema_value(slot: Slot, value: Any) -> Any:
     scalar = slot.leaf.scalar
     kind = "int" if slot.role == "size" else None if scalar is None else scalar.kind
     if slot.leaf.kind == "vector":
-        items = checks.flatten(value)
+        items = value_checks.flatten(value)
         return value if items is None else [plain(item, kind or "float") for item in items]
     if slot.leaf.kind == "handle":
         number = plain(value if isinstance(value, int) else getattr(value, "id", value), "int")
@@ -191,7 +191,7 @@ def schema_value(slot: Slot, value: Any) -> Any:
 
 def plain(value: Any, kind: str | None) -> Any:
     """A Python number of the kind, if it is one."""
-    number = checks.plain_number(value)
+    number = value_checks.plain_number(value)
     if number is None or (kind == "int" and isinstance(number, float)) or (kind == "bool" and number not in (0, 1)):
         return value
     return number if kind is None else {"float": float, "int": int, "bool": bool}[kind](number)
@@ -205,7 +205,8 @@ def same_layout(tensor: torch.Tensor) -> torch.Tensor:
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's bytes, for comparisons that know no tolerance and no NaN."""
     dense = tensor.detach().resolve_neg().reshape(-1)
-    return dense.new_empty(0, dtype=torch.uint8) if not dense.numel() else dense.contiguous().view(torch.uint8)
+    # One element may have any stride and is contiguous all the same.
+    return torch.empty(dense.shape, dtype=dense.dtype, device=dense.device).copy_(dense).view(torch.uint8)
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

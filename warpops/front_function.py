@@ -1,0 +1,201 @@
+"""From the plan to the Python text of an op's autograd function: a forward and a backward over the raw ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .plan import OpPlan, Slot
+from .schema import Front
+from .source import Text
+
+
+class FunctionEmitter:
+    """Writes the autograd function of one op, and what it shares with the text of what is called."""
+
+    def __init__(self, op: str, plan: OpPlan) -> None:
+        self.op, self.plan, self.front = op, plan, Front(plan)
+        names = [parameter.name for parameter in plan.parameters] + [slot.name for slot in plan.slots]
+        self.text = Text([*names, "ctx", "device", "forward", "backward"])
+        self.function_name = plan.name
+        self.classname = self.text.free(plan.name, "class")
+        self._function_text: str | None = None
+
+    def use(self, name: str) -> str:
+        """A helper from the scope, under a name that no argument has."""
+        return self.text.free(name, "helper")
+
+    def helpers(self) -> dict[str, str]:
+        return {name: own for (kind, name), own in self.text._free.items() if kind == "helper"}
+
+    def tuple_of(self, names: list[str]) -> str:
+        return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+    def emit_function(self) -> str:
+        """The text of the autograd function, written once."""
+        if self._function_text is None:
+            self._emit_function()
+            self._function_text = self.text.take()
+        return self._function_text
+
+    @property
+    def has_function(self) -> bool:
+        return self._needs_function()
+
+    def _needs_function(self) -> bool:
+        return bool(self.plan.gradients) and bool(self.front.cotangents)
+
+    def _remembered(self, what: str, tensors: list[str], more: Iterable[str] = ()) -> str:
+        """The condition under which a remembered launch applies; names the memory."""
+        memory, recall = self.text.free("memory", "local"), f"{self.use('recall')}.{what}"
+        given = ", ".join(tensors)
+        self.text.add(f"{memory} = {recall}.latest")
+        self.text.add(f"if not {memory}.check({given}):")
+        self.text.add(f"    {memory} = {recall}.find({given})")
+        numbers = [slot.name for slot in self.plan.sizing]
+        tests = [f"{memory}.run", *more]
+        if numbers:
+            tests.append(f"{memory}.numbers == {self.tuple_of(numbers)}")
+        tests += [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling")]
+        return " and ".join(tests)
+
+    def _way(self, what: str, slots: Iterable[Slot], cotangents: Iterable[str] = ()) -> str:
+        """Choose between the launch itself and its raw op: the op where anything watches or changes dispatch."""
+        plain = self.use("PLAIN")
+        tests = [
+            f"not {self.use('dispatch_modes')}()",
+            f"not {self.use('function_mode')}()",
+            f"not {self.use('profiling')}()",
+        ]
+        for slot in slots:
+            if slot.is_array:
+                test = f"{slot.name}.__class__ in {plain} and not {slot.name}.is_neg()"
+                tests.append(f"({slot.name} is None or {test})" if slot.optional else test)
+            elif slot.role == "tensor_scalar":
+                tests.append(f"{slot.name}.__class__ in {plain}")
+        for name in cotangents:
+            tests.append(f"({name} is None or {name}.__class__ in {plain} and not {name}.is_neg())")
+        given = [slot for slot in slots if slot.is_array and not slot.optional and slot.is_input]
+        if given:
+            tests.append(f"not {given[0].name}.is_meta")
+        self.text.add(f"{what} = {self.use(f'{what}_op')}")
+        self.text.add("if (")
+        self.text.add(f"    {tests[0]}")
+        for test in tests[1:]:
+            self.text.add(f"    and {test}")
+        self.text.add("):")
+        self.text.add(f"    {what} = {self.use(f'launch_{what}')}")
+        return what
+
+    def _emit_function(self) -> None:
+        text, plan, front = self.text, self.plan, self.front
+        arguments = front.arguments
+        tensors = [s.name for s in plan.inputs if s.is_array or s.role == "tensor_scalar"]
+        numbers = [name for name in arguments if name not in tensors]
+        returned = [text.free(f"new_{s.name}", "new") if s.role == "inout" else s.name for s in front.returned]
+        kept = returned[: len(plan.results)] if plan.gradient == "custom" else [s.name for s in plan.kept]
+        with text.indented_class(self.classname, self.use("AutogradFunction")):
+            text.add("@staticmethod")
+            with text.indented(f"def forward(ctx, {', '.join(arguments)}):"):
+                if plan.gradient != "custom":
+                    text.add("ctx.set_materialize_grads(False)")
+                saved = {name: name for name in tensors}
+                for slot in plan.mutated:
+                    if plan.results:
+                        before = text.free(f"{slot.name}_before", "before")
+                        text.add(
+                            f"{before} = {slot.name}.clone()"
+                            + (f" if {slot.name} is not None else None" if slot.optional else "")
+                        )
+                        saved[slot.name] = before
+                names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
+                given = ", ".join(arguments)
+                text.add(f"if {self.use('is_compiling')}():")
+                text.add(f"    {names} = {self.use('traced_forward')}({given})")
+                alive = [text.free("alive", "alive")] if front.handles else []
+                if alive:
+                    text.add(f"    {alive[0]} = {self.use('keep_alive')}({', '.join(front.handles)})")
+                text.add("else:")
+                with text.deeper():
+                    if plan.recalls_forward:
+                        condition = self._remembered("forward", [s.name for s in plan.inputs if s.is_array])
+                        text.add(f"if {condition}:")
+                        text.add(f"    {names} = {text.free('memory', 'local')}.run({given})")
+                        text.add("else:")
+                    with text.deeper() if plan.recalls_forward else text.flat():
+                        text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
+                    if alive:
+                        text.add(f"{alive[0]} = None")
+                        text.add(f"ctx.alive = {self.use('alive')}({', '.join(front.handles)})")
+                text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive])})")
+                if numbers:
+                    text.add(f"ctx.numbers = {self.tuple_of(numbers)}")
+                silent = [r for s, r in zip(plan.result_slots, returned, strict=False) if not s.differentiable]
+                if silent:
+                    text.add(f"ctx.mark_non_differentiable({', '.join(silent)})")
+                results = returned[: len(plan.results)]
+                text.add(f"return {', '.join(results)}")
+            text.add("")
+            text.add("@staticmethod")
+            cots = [
+                text.free(f"grad_{s.name}", "cotangent") if s.differentiable else text.free(f"_{s.name}", "unused")
+                for s in plan.result_slots
+            ]
+            with text.indented(f"def backward(ctx, {', '.join(cots)}):"):
+                live = [c for c, s in zip(cots, plan.result_slots, strict=True) if s.differentiable]
+                nones = ", ".join("None" for _ in arguments)
+                if plan.gradient == "custom":
+                    text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
+                    if numbers:
+                        text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                    text.add(
+                        f"return {self.use('custom_backward')}({self.tuple_of(arguments)}, {self.tuple_of(kept)}, "
+                        f"{self.tuple_of(cots)}, ctx.needs_input_grad)"
+                    )
+                    return
+                text.add(f"if {' and '.join(f'{c} is None' for c in live)}:")
+                text.add(f"    return {nones}")
+                if plan.gradient == "none":
+                    text.add(f"{self.use('refuse_gradient')}()")
+                    return
+                text.add(f"if {self.use('grad_enabled')}():")
+                text.add(f"    return {self.use('backward_once')}({self.classname}, ctx, {', '.join(cots)})")
+                text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
+                if numbers:
+                    text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                positions = [arguments.index(s.name) for s in plan.gradients]
+                text.add("needs = ctx.needs_input_grad")
+                text.add(f"needs = [{', '.join(f'needs[{p}]' for p in positions)}]")
+                parts = [*arguments, *kept, *live, "needs"]
+                text.add(f"if {self.use('is_compiling')}():")
+                traced = self.use("traced_backward")
+                if alive:
+                    traced = f"{self.use('partial')}({traced}, token={alive[0]})"
+                given = ", ".join(parts)
+                text.add(f"    grads = {traced}({given})")
+                text.add("else:")
+                with text.deeper():
+                    arrays = [s.name for s in plan.inputs if s.is_array] + kept + live
+                    if plan.recalls_backward:
+                        memory = text.free("memory", "local")
+                        condition = self._remembered("backward", arrays, [f"{memory}.needs == needs"])
+                        text.add(f"if {condition}:")
+                        text.add(f"    grads = {memory}.run({', '.join(parts[:-1])})")
+                        text.add("else:")
+                    with text.deeper() if plan.recalls_backward else text.flat():
+                        text.add(f"grads = {self._way('backward', [*plan.inputs, *plan.kept], live)}({given})")
+                        if plan.recalls_backward:
+                            text.add(
+                                f"{self.use('recall')}.missed_backward({self.tuple_of(parts)}, "
+                                f"{self.tuple_of(arrays)}, needs)"
+                            )
+                if len(positions) == 1:
+                    text.add("(grad,) = grads")
+                    text.add(
+                        f"return {', '.join('grad' if k == positions[0] else 'None' for k in range(len(arguments)))}"
+                    )
+                    return
+                text.add("grads = iter(grads)")
+                out = ["None"] * len(arguments)
+                for k, position in enumerate(positions):
+                    out[position] = f"next(grads) if needs[{k}] else None"
+                text.add(f"return {', '.join(out)}")
