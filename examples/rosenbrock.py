@@ -130,7 +130,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--no-plot", action="store_true", help="draw nothing")
     default = Path(__file__).parent / "out" / "rosenbrock.png"
-    parser.add_argument("--out", type=Path, default=default, help="where the picture goes")
+    parser.add_argument("--output", type=Path, default=default, help="where the picture goes")
     options = parser.parse_args()
     wp.config.log_level = wp.LOG_ERROR  # Warp's greeting would mix with the table
     torch.set_num_threads(1)  # for arrays this small, a second thread is only waited for
@@ -145,11 +145,11 @@ def main() -> int:
 
     if not options.no_plot:
         try:
-            draw(path, options.out)
+            draw(path, options.output)
         except ImportError:
             print("matplotlib is not installed: no picture")
         else:
-            print(f"paths drawn in {options.out}")
+            print(f"paths drawn in {options.output}")
 
     farthest = distance(xy).max().item()
     if farthest > TOLERANCE:

@@ -49,6 +49,6 @@ def test_example(name, tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_a_picture_is_written(tmp_path):
     picture = tmp_path / "folder" / "picture.png"
-    assert str(picture) in run("rosenbrock.py", tmp_path, "--out", str(picture))
+    assert str(picture) in run("rosenbrock.py", tmp_path, "--output", str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size > 10_000
