@@ -256,3 +256,10 @@ def test_dtensor_says_whether_it_replicates_implicitly():
     assert not _torch.replicates_implicitly(DTensor)
     with implicit_replication():
         assert _torch.replicates_implicitly(DTensor)
+
+
+def test_several_tensors_are_zeroed_at_once():
+    tensors = [torch.ones(2), None, torch.ones(3, 4, dtype=torch.float64), torch.ones(0), torch.ones(2, 3).t()]
+    _torch.zero_all(*tensors)
+    assert all(not tensor.any() for tensor in tensors if tensor is not None)
+    _torch.zero_all(None)

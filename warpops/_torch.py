@@ -181,6 +181,13 @@ def guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
     return check
 
 
+def zero_all(*tensors: torch.Tensor | None) -> None:
+    """Fill tensors with zeros in one call; those that are None are left out."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    if given:
+        torch._foreach_zero_(given)
+
+
 def shorten(overload: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Put ``make(way)`` in place of an operator's way into the dispatcher, for calls from Python."""
     overload._op = make(overload._op)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .. import checks
+from .. import _torch, checks
 from ..plan import Slot
 from .forward import Forward
 
@@ -98,11 +98,14 @@ class Backward(Forward):
         return [self.grad_name(slot) for slot in (*self.cotangents(), *gradients)]
 
     def zero_gradients(self) -> None:
-        """The adjoint adds to gradients."""
-        for slot in self.plan.gradients:
+        """The adjoint adds to gradients. From three on, one call for all of them is faster, and one kernel on a GPU."""
+        slots = [slot for slot in self.plan.gradients if slot.role != "inout"]
+        if len(slots) > 2:
+            names = ", ".join(self.grad_name(slot) for slot in slots)
+            self.text.add(f"{self.provide('zero_all', _torch.zero_all)}({names})")
+            return
+        for slot in slots:
             grad = self.grad_name(slot)
-            if slot.role == "inout":
-                continue
             if slot.null_adjoint_safe or slot.optional:
                 self.text.add(f"if {grad} is not None:")
                 self.text.add(f"    {grad}.zero_()")

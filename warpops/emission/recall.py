@@ -155,6 +155,9 @@ class Recall(Backward):
                     explicit[slot.name] = self._rest(slot, "adjoint_rest", sizes, strides, 0, True)
             pack = self.provide("pack_attached", self.launcher_object.packer("attached"))
             pack_explicit = self.provide("pack_explicit", self.launcher_object.packer("explicit"))
+            empty = self.provide("empty_cpu", pieces.EMPTY_CPU)
+            several = len(gradients) > 2 and pieces.EMPTY_CPU is not None
+            layouts = {slot.name: self._layout(slot, self._input_sizes(slot)) for slot in gradients if several}
             wants = {slot.name: self.text.free(f"needs_{slot.name}", "needs") for slot in plan.gradients}
             for slot in plan.gradients:
                 text.add(f"{wants[slot.name]} = needs[{order[slot.name]}]")
@@ -175,15 +178,21 @@ class Recall(Backward):
                 for slot in gradients:
                     grad, pointer = self.grad_name(slot), self.local(slot, "adjoint")
                     pointers[slot.name] = pointer
+                    if slot.name in layouts:
+                        make = f"{empty}({layouts[slot.name]}, {self.dtype(slot)})"
+                    else:
+                        make = f"{self.torch}.zeros_like({slot.name})"
                     if slot.null_adjoint_safe:
                         text.add(f"if {wants[slot.name]}:")
-                        text.add(f"    {grad} = {self.torch}.zeros_like({slot.name})")
+                        text.add(f"    {grad} = {make}")
                         text.add(f"    {pointer} = {grad}.data_ptr()")
                         text.add("else:")
                         text.add(f"    {grad}, {pointer} = None, 0")
                     else:
-                        text.add(f"{grad} = {self.torch}.zeros_like({slot.name})")
+                        text.add(f"{grad} = {make}")
                         text.add(f"{pointer} = {grad}.data_ptr()")
+                if layouts:
+                    self.zero_gradients()
                 parts, adjoints = [], []
                 for slot in plan.slots:
                     if slot.role == "size":
