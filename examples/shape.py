@@ -31,7 +31,6 @@ from torch import Tensor
 from warpops import warp_op
 
 
-@warp_op
 @wp.kernel
 def distance_backward(away: wp.array[wp.vec3], grad_d: wp.array[float], grad_point: wp.array[wp.vec3]):
     i = wp.tid()
