@@ -323,14 +323,15 @@ def _check_reach(
             elif isinstance(bound, str):
                 bound = sizes[bound]
             threads = smallest(threads, bound)
-        if size is threads:
+        if (size is threads and cover.offset <= 0) or (isinstance(threads, int) and threads <= 0):
             continue
         slot = plan.slot(cover.array)
+        added = f" plus {cover.offset}" if cover.offset > 0 else f" minus {-cover.offset}" if cover.offset else ""
         require(
-            threads <= size,
-            lambda slot=slot, cover=cover, size=size, threads=threads: (  # type: ignore[misc]
+            threads + cover.offset <= size,
+            lambda slot=slot, cover=cover, size=size, threads=threads, added=added: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {cover.axis} has size {size}, and the launch has {threads} "
-                f"threads on axis {cover.coordinate} of dim, which indexes it"
+                f"threads on axis {cover.coordinate} of dim, which indexes it{added}"
             ),
         )
     for reach in plan.extents.reaches:
@@ -338,11 +339,13 @@ def _check_reach(
             continue
         size = shapes[reach.array][reach.axis]
         slot = plan.slot(reach.array)
+        if not reach.constant and not isinstance(size, int):
+            continue  # nothing is launched over an empty dim, which symbols can't tell: the launch itself looks
+        how = f"with the constant {reach.size - 1}" if reach.constant else f"where it takes at least {reach.size}"
         require(
             size >= reach.size,
-            lambda slot=slot, reach=reach, size=size: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it with "
-                f"the constant {reach.size - 1}"
+            lambda slot=slot, reach=reach, size=size, how=how: (  # type: ignore[misc]
+                f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it {how}"
             ),
         )
     for count in plan.extents.counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .declaration import Callback, Declaration, Dims
@@ -23,6 +24,8 @@ class Cover:
     coordinate: int
     bounds: tuple[str | tuple[str, int] | int, ...] = ()
     """Bounds checks that hold before every use: the coordinate is below each of them."""
+    offset: int = 0
+    """What is added to the coordinate."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Reach:
     array: str
     axis: int
     size: int
+    constant: bool = True
+    """False where the index is computed, and known to be in bounds of an axis that long."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class _Deriver:
                 (leaf.label, axis, reason)
                 for leaf in self.arrays
                 for axis, use in enumerate(self.uses(leaf))
-                for reason in use.uncovered
+                for reason in (*use.uncovered, *self.doubts(leaf, axis, use, launch))
             ),
         )
 
@@ -366,7 +371,34 @@ class _Deriver:
                         bounds.append((self.by_label[bound[0]].name, bound[1]) if isinstance(bound, tuple) else bound)
                 if (leaf.name, axis) not in bounds:
                     found.append(Cover(leaf.name, axis, c, tuple(bounds)))
-        return found
+            for axis, use in enumerate(self.uses(leaf)):
+                found += self.further_covers(leaf, axis, use, launch)
+        return list(dict.fromkeys(found))
+
+    def doubts(self, leaf: Leaf, axis: int, use: AxisUse, launch: tuple[Expr, ...] | Callback) -> Iterator[str]:
+        """Indices by a coordinate that no size keeps in bounds, by threads that can't be told."""
+        for below in use.below:
+            c = below.coordinate
+            known = not callable(launch) and c < len(launch) and self.size_of(leaf, axis) == launch[c]
+            if below.doubt and (below.offset > 0 or not known):
+                yield below.doubt
+
+    def further_covers(
+        self, leaf: Leaf, axis: int, use: AxisUse, launch: tuple[Expr, ...] | Callback
+    ) -> Iterator[Cover]:
+        """Indices by a coordinate other than the one that runs through the axis: neighbours, and behind conditions."""
+        for below in use.below:
+            c = below.coordinate
+            if below.doubt or (below.offset == 0 and c == use.coordinate and not use.guarded):
+                continue
+            if below.offset <= 0 and not callable(launch) and c < len(launch) and self.size_of(leaf, axis) == launch[c]:
+                continue
+            bounds = [
+                (self.by_label[bound[0]].name, bound[1]) if isinstance(bound, tuple) else bound
+                for bound in below.bounds
+            ]
+            if below.offset > 0 or (leaf.name, axis) not in bounds:
+                yield Cover(leaf.name, axis, c, tuple(bounds), below.offset)
 
     def counts(self) -> list[Count]:
         found = []
@@ -383,6 +415,9 @@ class _Deriver:
         found = []
         for leaf in self.arrays:
             for axis, use in enumerate(self.uses(leaf)):
+                behind = max((-b.offset for b in use.below if b.offset < 0 and not b.bounds and not b.doubt), default=0)
+                if behind or use.nonempty:
+                    found.append(Reach(leaf.name, axis, max(behind, 1), constant=False))
                 if not use.constants:
                     continue
                 least = max(c + 1 if c >= 0 else -c for c in use.constants)

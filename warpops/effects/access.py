@@ -27,7 +27,7 @@ def settle(form: Form, facts: Iterable[Less]) -> Form:
     bound = upper_bound(form, facts)
     low = form.offset > 0 or has_lower_bound(form, facts)
     high = form.offset < 0 or bound is not None
-    return Clamped(True, True, bound) if low and high else form
+    return Clamped(True, True, bound if bound is not None else form.base) if low and high else form
 
 
 def upper_bound(form: Affine, facts: Iterable[Less]) -> Shape | Arg | None:

@@ -241,7 +241,8 @@ def _as_clamped(form: Form | None) -> Clamped | None:
     if isinstance(form, Clamped):
         return form
     if isinstance(form, Affine) and isinstance(form.base, (Coord, Loop)):
-        return Clamped(form.offset >= 0, form.offset <= 0 and isinstance(form.base, Coord))
+        high = form.offset <= 0 and isinstance(form.base, Coord)
+        return Clamped(form.offset >= 0, high, form.base if high else None)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from .access import PURE_ATOMICS
 from .forms import Affine, Arg, Clamped, Coord, Covered, Form, Loop, Shape, Size, Unknown, bare_coordinate
 from .hazards import private
-from .model import ArrayEffects, AxisUse, Guard, Premise, Site
+from .model import ArrayEffects, AxisUse, Below, Guard, Premise, Site
 from .record import Access, Record
 from .state import Condition, Pattern, State
 
@@ -95,7 +95,8 @@ def _axis_use(name: str, axis: int, accesses: Sequence[Access], guards: Sequence
     loops: dict[tuple[str, int], None] = {}
     int_loops: dict[str, None] = {}
     uncovered: dict[str, None] = {}
-    offset = clamped = False
+    below: dict[Below, None] = {}
+    offset = clamped = nonempty = False
     sites = {guard.site for guard in guards}
     for access in accesses:
         form = access.pattern[axis] if axis < len(access.pattern) else Unknown("an axis of unknown rank")
@@ -104,13 +105,19 @@ def _axis_use(name: str, axis: int, accesses: Sequence[Access], guards: Sequence
         if coordinate is not None:
             partial = access.possible or any(c.coords and (c.partial or c.site not in sites) for c in access.conditions)
             coordinates[coordinate] = coordinates.get(coordinate, True) and partial
+            _below(access, coordinate, 0, below)
         elif isinstance(form, Clamped):
             if form.low and form.high:
                 clamped = True
-                if form.bound is not None and form.bound != Shape(name, axis):
+                if isinstance(form.bound, Coord):
+                    _below(access, form.bound.axis, 0, below)
+                elif form.bound is not None and form.bound != Shape(name, axis):
                     uncovered[f"kept below {_bound_name(form.bound)} only {line}"] = None
+                else:
+                    nonempty = nonempty or not (access.conditions or access.loops or access.possible)
             else:
                 offset = True
+                uncovered[f"kept {'above 0' if form.low else 'below a bound'} only {line}"] = None
         elif isinstance(form, Unknown):
             offset = offset or form.derived
             uncovered[_reason(form, line)] = None
@@ -119,6 +126,7 @@ def _axis_use(name: str, axis: int, accesses: Sequence[Access], guards: Sequence
                 constants.add(form.offset)
             elif isinstance(form.base, Coord):
                 offset = True
+                _below(access, form.base.axis, form.offset, below)
             elif isinstance(form.base, Loop):
                 _loop_use(form, line, constants, loops, int_loops, uncovered)
             elif isinstance(form.base, Arg):
@@ -140,7 +148,24 @@ def _axis_use(name: str, axis: int, accesses: Sequence[Access], guards: Sequence
         guarded=single is not None and coordinates[single],
         clamped=clamped,
         int_loops=tuple(int_loops),
+        below=tuple(below),
+        nonempty=nonempty,
     )
+
+
+def _below(access: Access, coordinate: int, offset: int, below: dict[Below, None]) -> None:
+    """Note an index by a coordinate: surely by all threads below certain bounds, or by some that can't be told."""
+    if access.possible or any(c.coords and (c.partial or c.always is None) for c in access.conditions):
+        by = f"coordinate {coordinate}" + (f" {'+' if offset > 0 else '-'} {abs(offset)}" if offset else "")
+        below[Below(coordinate, offset, (), f"indexed by {by} under a condition (line {access.site.line})")] = None
+        return
+    bounds = {
+        _bound(size.bound)
+        for condition in access.conditions
+        for size in condition.always or ()
+        if condition.coords and size.coordinate == coordinate
+    }
+    below[Below(coordinate, offset, tuple(sorted(bounds, key=repr)))] = None
 
 
 def _reason(form: Unknown, line: str) -> str:

@@ -70,7 +70,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Clamped:
-    """An index kept inside bounds: from below, from above by ``bound`` (None: by the coordinate itself)."""
+    """An index kept inside bounds: from below, from above by ``bound`` (a coordinate: it is no larger than that)."""
 
     low: bool
     high: bool

@@ -42,6 +42,23 @@ class AxisUse:
     guarded: bool = False
     clamped: bool = False
     int_loops: tuple[str, ...] = ()
+    below: tuple[Below, ...] = ()
+    """The indices by a coordinate, or by no more than one."""
+    nonempty: bool = False
+    """Surely indexed by something that is kept inside the axis, which takes an axis that isn't empty."""
+
+
+@dataclass(frozen=True)
+class Below:
+    """An index ``coordinate + offset`` by all threads whose coordinate is below each of ``bounds``.
+
+    With ``doubt`` it is by some of the threads, which the analysis can't tell: the reason, as reports print it.
+    """
+
+    coordinate: int
+    offset: int = 0
+    bounds: tuple[str | tuple[str, int] | int, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True)

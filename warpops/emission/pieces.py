@@ -320,6 +320,8 @@ class Pieces:
                     limits.append(self.sizes[bound] if isinstance(bound, str) else str(bound))
             if len(limits) > 1:
                 threads = f"min({', '.join(limits)})"
+            if cover.offset:
+                threads = f"{threads} {'+' if cover.offset > 0 else '-'} {abs(cover.offset)}"
             wrong.append(guard(cover.array, f"{threads} > {length(cover.array, cover.axis)}"))
         wrong += [guard(r.array, f"{length(r.array, r.axis)} < {r.size}") for r in plan.extents.reaches]
         wrong += [guard(c.array, f"{length(c.array, c.axis)} < {self.sizes[c.number]}") for c in plan.extents.counts]
