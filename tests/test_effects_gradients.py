@@ -871,7 +871,7 @@ HAZARDS: dict[str, set[str]] = {
     "cond_after": {"loop-product"},
     "const_loop_20": {"loop-product"},
     "aug_mul": {"overwritten"},
-    "atomic_used": {"counter"},
+    "atomic_used": {"counter", "shared"},
     "while_ret": {"while"},
     "func_ret": {"loop-exit"},
 }

@@ -599,3 +599,51 @@ def test_only_the_gradients_that_are_asked_for(mode, which):
             close(tensor.grad, want[i].detach())
         else:
             assert tensor.grad is None
+
+
+# --- stores by several threads ----------------------------------------------------------------------------------------
+
+
+@wp.kernel
+def last_wins(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[0] = x[i] * x[i]
+
+
+@wp.kernel
+def last_in_a_row(x: wp.array2d[float], y: wp.array[float]):
+    i, j = wp.tid()
+    y[i] = x[i, j] * x[i, j]
+
+
+@wp.kernel
+def first_alone(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    if i == 0:
+        y[0] = x[i] * x[i]
+
+
+@wp.kernel
+def a_mark(x: wp.array[float], y: wp.array[float], mark: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i]
+    mark[0] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature", "raced"),
+    [
+        (last_wins, "x[n] -> y[1]", True),
+        (last_in_a_row, "x[n, m] -> y[n]", True),
+        (first_alone, "x[n] -> y[1]", False),
+        (a_mark, "x[n] -> y[n], mark[1]", False),
+    ],
+    ids=["one element", "one a row", "one thread", "no gradient"],
+)
+def test_stores_of_several_threads_to_one_element_are_warned_of(kernel, signature, raced):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warp_op(kernel, signature, dim="n, m" if "m" in signature.split("->")[0] else "n")
+    told = [str(w.message) for w in caught if issubclass(w.category, GradientWarning)]
+    assert bool(told) is raced
+    assert not raced or "several threads store to one element of 'y'" in told[0]

@@ -376,3 +376,65 @@ def test_a_callable_sees_numbers_sizes_and_defaults():
     assert (seen["s"], seen["extra"]) == (3.0, 4)
     assert "y" not in seen["rest"]
     assert "x" not in seen["rest"]
+
+
+# --- names and functions that can't be had ----------------------------------------------------------------------------
+
+
+@wp.kernel
+def plain(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i]
+
+
+@pytest.mark.parametrize("name", ["aten::add", "prims::mul", "a::class", "ü::x", "a::b::c", "a", "", 3])
+def test_names_that_no_operator_can_have(name):
+    with pytest.raises(SignatureError, match=r"plain: (name is 'namespace::op'|the namespace of)"):
+        warp_op(plain, name=name)
+
+
+@wp.kernel
+def two_ways(forward: wp.array[float], backward: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = forward[i] * backward[i]
+
+
+@wp.kernel
+def context(ctx: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = ctx[i]
+
+
+def test_arguments_named_like_the_generated_code(mode):
+    check_against(mode(warp_op(two_ways)), lambda a, b: a * b, (torch.randn(3), torch.randn(3)))
+    with pytest.raises(SignatureError, match="context: an argument can't be named 'ctx'"):
+        warp_op(context)
+    with pytest.raises(SignatureError, match="plain: an argument can't be named 'len'"):
+        warp_op(plain, "x[n] -> y[n]", sizes="len")
+
+
+def test_functions_that_are_no_kernels():
+    with pytest.raises(SignatureError, match="and got a lambda"):
+        warp_op(lambda x: x)
+
+    def bare(x, y: wp.array[float]):
+        pass
+
+    with pytest.raises(SignatureError, match="and got arguments without a type: x"):
+        warp_op(bare)
+
+
+@wp.kernel
+def of_another_type(x: wp.array[float], grad_y: wp.array[float], grad_x: wp.array[wp.vec3]):
+    i = wp.tid()
+    grad_x[i] = wp.vec3(grad_y[i], 0.0, 0.0)
+
+
+def test_a_gradient_of_another_type_than_its_input():
+    message = (
+        "plain: backward: of_another_type: argument 'grad_x': expected wp.array[wp.float32], the type of 'x' in the "
+        "forward, got wp.array[wp.vec3f]"
+    )
+    with pytest.raises(SignatureError) as caught:
+        warp_op(plain, "x[n] -> y[n]", backward=of_another_type)
+    assert str(caught.value) == message

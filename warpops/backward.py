@@ -11,7 +11,7 @@ import torch
 from . import _warp, checks
 from .declaration import Declaration, declare
 from .errors import ArgumentError, SignatureError
-from .kernel import inspect_kernel
+from .kernel import Leaf, inspect_kernel
 from .plan import OpPlan
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         unknown = [p.name for p in op._plan.parameters if p.name not in {*inputs, *outputs, *cotangents}]
         given = {slot.label for slot in op._plan.result_slots}
         _check_names(plan, unknown, given, set(gradients) | inout, op.name)
+        _check_types(plan, [slot.leaf for slot in (*op._plan.inputs, *op._plan.result_slots)], op.name)
         return DeclaredBackward(op, 0, False)
     if callable(value) and not _warp.is_kernel(value) and hasattr(value, "__code__"):
         import warp as wp
@@ -153,6 +154,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
     names = [argument.name for argument in kernel.arguments]
     known = {*inputs, *outputs, *cotangents, *gradients}
     _check_names(plan, [n for n in names if n not in known], set(names), set(gradients) | inout, value.key)
+    _check_types(plan, list(kernel.leaves), value.key)
     right = [name for name in names if name in gradients or name in inout]
     left = [name for name in names if name in inout]
     launch = plan.extents.launch
@@ -180,6 +182,20 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         tiled=plan.declaration.tiled,
     )
     return DeclaredBackward(build(value, declaration, plan.name), rank, True)
+
+
+def _check_types(plan: OpPlan, leaves: list[Leaf], title: str) -> None:
+    """An array and its gradient are of one type: PyTorch would sum a gradient of more axes into the right shape."""
+    forward = {slot.label: slot.leaf for slot in plan.slots}
+    for leaf in leaves:
+        own = forward.get(leaf.label.removeprefix("grad_"), forward.get(leaf.label))
+        if own is None or not (leaf.is_array and own.is_array) or leaf.generic or own.generic:
+            continue
+        if (leaf.scalar, leaf.component, leaf.ndim) != (own.scalar, own.component, own.ndim):
+            raise SignatureError(
+                f"{plan.name}: backward: {title}: argument '{leaf.label}': expected {own.type_name}, the type of "
+                f"'{own.label}' in the forward, got {leaf.type_name}"
+            )
 
 
 def _check_names(plan: OpPlan, unknown: list[str], given: set[str], wanted: set[str], where: str) -> None:

@@ -5,6 +5,7 @@ Whether the declaration fits the kernel is the plan's question.
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -168,6 +169,23 @@ def _init(value: object, what: str, op: str) -> str | float:
     raise SignatureError(f"{op}: {what} is 'auto', 'zeros', 'empty' or a number, and got {value!r}")
 
 
+PYTORCH_S = frozenset({"aten", "prim", "prims", "inductor", "quantized", "profiler", "c10d", "c10d_functional"})
+"""Namespaces of PyTorch's own operators."""
+
+
+def check_name(op: str, name: object) -> None:
+    """Refuse what can't be the name of an operator.
+
+    Raises:
+        SignatureError: it isn't ``namespace::op`` of ASCII identifiers, or would replace one of PyTorch's operators.
+    """
+    parts = name.split("::") if isinstance(name, str) else []
+    if len(parts) != 2 or any(not p.isascii() or not p.isidentifier() or keyword.iskeyword(p) for p in parts):
+        raise SignatureError(f"{op}: name is 'namespace::op', of two ASCII identifiers, and got {name!r}")
+    if parts[0] in PYTORCH_S:
+        raise SignatureError(f"{op}: the namespace of {name!r} is PyTorch's own; choose another")
+
+
 def declare(
     op: str,
     signature: str | None = None,
@@ -197,8 +215,8 @@ def declare(
         if not isinstance(signature, str):
             raise SignatureError(f"{op}: the signature is a string like 'x[n] -> y[n]', and got {signature!r}")
         left, right = parse_signature(signature, op)
-    if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[^\W\d]\w*::[^\W\d]\w*", name)):
-        raise SignatureError(f"{op}: name is 'namespace::op', and got {name!r}")
+    if name is not None:
+        check_name(op, name)
     launch: tuple[Expr, ...] | Callback | None = None
     if dim is not None:
         parsed = _dims(dim, "dim", op)

@@ -128,6 +128,11 @@ def as_kernel(value: Any) -> Any:
     if isinstance(value, WarpOp):
         raise SignatureError(f"warp_op: {value.name} is an op already")
     if callable(value) and hasattr(value, "__code__"):
+        count = value.__code__.co_argcount
+        bare = [name for name in value.__code__.co_varnames[:count] if name not in value.__annotations__]
+        if bare or value.__name__ == "<lambda>":
+            what = "a lambda" if value.__name__ == "<lambda>" else f"arguments without a type: {', '.join(bare)}"
+            raise SignatureError(f"warp_op takes a kernel (@wp.kernel) or an annotated Python function, and got {what}")
         return wp.kernel(value)
     raise SignatureError(
         f"warp_op takes a kernel (@wp.kernel) or an annotated Python function, and got {type(value).__name__}"

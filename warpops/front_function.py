@@ -15,7 +15,7 @@ class FunctionEmitter:
     def __init__(self, op: str, plan: OpPlan) -> None:
         self.op, self.plan, self.front = op, plan, Front(plan)
         names = [parameter.name for parameter in plan.parameters] + [slot.name for slot in plan.slots]
-        self.text = Text([*names, "ctx", "device", "forward", "backward"])
+        self.text = Text([*names, "ctx", "device"])
         self.function_name = plan.name
         self.classname = self.text.free(plan.name, "class")
         self._function_text: str | None = None
@@ -77,14 +77,15 @@ class FunctionEmitter:
         given = [slot for slot in slots if slot.is_array and not slot.optional and slot.is_input]
         if given:
             tests.append(f"not {given[0].name}.is_meta")
-        self.text.add(f"{what} = {self.use(f'{what}_op')}")
+        way = self.text.free(what, "way")
+        self.text.add(f"{way} = {self.use(f'{what}_op')}")
         self.text.add("if (")
         self.text.add(f"    {tests[0]}")
         for test in tests[1:]:
             self.text.add(f"    and {test}")
         self.text.add("):")
-        self.text.add(f"    {what} = {self.use(f'launch_{what}')}")
-        return what
+        self.text.add(f"    {way} = {self.use(f'launch_{what}')}")
+        return way
 
     def _emit_function(self) -> None:
         text, plan, front = self.text, self.plan, self.front

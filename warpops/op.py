@@ -15,6 +15,7 @@ import torch
 import warp as wp
 
 from .backward import RegisteredBackward
+from .declaration import check_name
 from .errors import ArgumentError, GradientError, SignatureError
 from .explain import explain
 from .instance import Instance, Instances
@@ -43,6 +44,7 @@ def _default_name(plan: OpPlan) -> tuple[str, bool]:
     root = plan.kernel.module.split(".")[0]
     namespace = "warpops" if root in ("__main__", "") or not root.isidentifier() else root
     base = f"{namespace}::{plan.name}"
+    check_name(plan.name, base)
     name, number = base, 0
     while name in _ops:
         number += 1
@@ -107,6 +109,7 @@ class WarpOp:
             ``fn``, so that it can be used as a decorator.
 
         Raises:
+            SignatureError: ``fn`` can't be called.
             GradientError: the op has no float input, or no float output.
 
         Example:
@@ -124,6 +127,8 @@ class WarpOp:
             >>> torch.autograd.grad(cube(x).sum(), x)
             (tensor([12.]),)
         """
+        if not callable(fn):
+            raise SignatureError(f"{self.name}: register_backward takes a function fn(ctx, *grads), and got {fn!r}")
         plan = self._plan
         if not plan.gradients or not any(s.differentiable for s in plan.result_slots):
             raise GradientError(f"{self.name}: register_backward: {plan.gradient_why}")

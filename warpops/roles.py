@@ -120,7 +120,19 @@ def _from_kernel(
     return "output", "written, never read"
 
 
+RESERVED = frozenset(
+    {"ctx", "needs", "self", "bool", "float", "int", "isinstance", "iter", "len", "map", "min", "next"}
+)
+"""Names that the generated functions use themselves."""
+
+
 def _check_names(kernel: KernelSignature, declaration: Declaration, leaves: dict[str, Leaf]) -> None:
+    for taken in (*(argument.name for argument in kernel.arguments), *declaration.sizes):
+        if taken in RESERVED:
+            raise SignatureError(
+                f"{kernel.name}: an argument can't be named '{taken}', which the functions that are generated use "
+                f"themselves; give it another name"
+            )
     arrays = [label for label, leaf in leaves.items() if leaf.is_array]
     groups: list[tuple[str, list[str], bool]] = [
         ("the signature", [t.name for t in declaration.left], True),

@@ -124,7 +124,7 @@ def check_number(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> None
     if plain is None:
         fail(op, slot, f"expected a number ({name}), got {type(value).__name__}")
     if kind == "bool":
-        if not isinstance(plain, bool) and plain not in (0, 1):
+        if not isinstance(plain, bool) and (isinstance(plain, float) or plain not in (0, 1)):
             fail(op, slot, f"expected a bool, got {value!r}")
         return
     if kind == "int":
@@ -137,7 +137,11 @@ def check_number(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> None
         if not low <= plain <= high:
             fail(op, slot, f"expected an int in [{low}, {high}] ({name}), got {value!r}")
         return
-    if scalar is not None and not float_fits(scalar, float(plain)):
+    try:
+        fits = scalar is None or float_fits(scalar, float(plain))
+    except OverflowError:  # an int beyond every float
+        fits = False
+    if not fits:
         fail(op, slot, f"expected a float that {name} can hold, got {value!r}; inf and nan are allowed")
 
 

@@ -173,6 +173,7 @@ def store(
                 view or ref.view,
                 component,
                 possible=several,
+                active=value.active and not record.shielded,
             ),
         )
 

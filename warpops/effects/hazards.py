@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .forms import bare_coordinate
+from .forms import Affine, Coord, Earlier, Loop, bare_coordinate
 from .model import Hazard, Site
 from .record import Access, Record
 from .source import holds_floats
@@ -65,6 +65,13 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
     if writes and reads and not private(accesses, rank):
         site = next((read.site for read in reads), writes[0].site)
         yield "shared", site, f"'{name}' is read here, and written at {writes[0].site}, maybe by another thread"
+    raced = next((store for store in stores if store.active and _is_raced(store, rank)), None)
+    if raced is not None:
+        yield (
+            "shared",
+            raced.site,
+            f"several threads store to one element of '{name}', and the adjoint takes any of them",
+        )
     before = record.events.get(ReadOf(name, False))
     after = record.events.get(ReadOf(name, True))
     if after is not None and stores:
@@ -76,6 +83,19 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
                 record.restored[name],
                 f"'{name}' is stored to again after its value was used at {after}",
             )
+
+
+def _is_raced(store: Access, rank: int | None) -> bool:
+    """Whether threads surely store to the same element: a coordinate that runs doesn't choose it."""
+    if not rank or store.possible or store.view or any(c.coords for c in store.conditions):
+        return False
+    chosen: set[int] = set()
+    for form in store.pattern:
+        if not isinstance(form, Affine) or isinstance(form.base, (Loop, Earlier)):
+            return False
+        if isinstance(form.base, Coord):
+            chosen.add(form.base.axis)
+    return len(chosen) < rank
 
 
 def private(accesses: Iterable[Access], rank: int | None) -> bool:

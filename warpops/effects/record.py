@@ -45,6 +45,8 @@ class Access:
     """By axis: what keeps a clamped index in bounds, where that is not the axis itself."""
     possible: bool = False
     """One of several arrays that the name may stand for, or one of several definitions that the call may mean."""
+    active: bool = False
+    """A store of a value that a gradient may flow through."""
 
 
 @dataclass
