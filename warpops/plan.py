@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
+from .bounds import Cover
 from .declaration import Callback, Declaration
 from .effects import ArrayEffects, Effects, Hazard, Premise
 from .errors import SignatureError
-from .extents import Cover, Extents, derive_extents
+from .extents import Extents, derive_extents
 from .kernel import MISSING, KernelSignature, Leaf
 from .roles import Role, assign_roles
 from .rows import Rows, find_rows
