@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .effects.rows import strays
 from .sizes import Expr
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ class Rows:
 
 def find_rows(plan: OpPlan) -> Rows:
     """Decide from the sizes and the kernel which arrays have rows of their own."""
+    from .effects.rows import strays  # the analysis is imported with the first kernel
+
     reason = _obstacle(plan)
     if reason is not None:
         return Rows(frozenset(), reason)
