@@ -9,7 +9,7 @@ function that can't be seen, all say no.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .source import Code, as_abstract, code_of, declared_overloads, is_function, is_static, is_type, lookup, member
@@ -38,16 +38,26 @@ def strays(kernel: Any, rows: Iterable[str], others: Iterable[str]) -> str | Non
     return None
 
 
+def _assigned(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """The variables that statements bind; expressions bind none in a kernel."""
+    for statement in body:
+        for target in (*getattr(statement, "targets", ()), getattr(statement, "target", None)):
+            if target is not None:
+                yield from (
+                    n.id for n in ast.walk(target) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+                )
+        for item in getattr(statement, "items", ()):
+            if item.optional_vars is not None:
+                yield from (n.id for n in ast.walk(item.optional_vars) if isinstance(n, ast.Name))
+        for inner in ("body", "orelse", "finalbody"):
+            yield from _assigned(getattr(statement, inner, ()))
+
+
 class _Walk:
     def __init__(self, code: Code, rows: frozenset[str], others: frozenset[str]) -> None:
         self.code, self.rows, self.others = code, rows, others
         self.coordinate = ""
-        self.assigned = {
-            node.id
-            for statement in code.body
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-        }
+        self.assigned = set(_assigned(code.body))
         self.seen: set[int] = set()
 
     def run(self) -> None:
