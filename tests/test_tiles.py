@@ -115,7 +115,7 @@ def test_fourier_transform(mode):
     )
 
 
-@pytest.mark.skipif(WARP < (1, 18), reason="has no adjoint of wp.tanh for tile_map on the CPU")
+@pytest.mark.skipif(WARP < (1, 19), reason="has no adjoint of wp.tanh for tile_map on the CPU")
 def test_map_and_broadcast(mode):
     call = mode(warp_op(smooth, "x[n, 8] -> y[n, 8]", tiled=True, dim="n"))
     check_against(call, lambda x: torch.tanh(x) * x.sum(1, keepdim=True), [torch.randn(3, TILE)])
