@@ -87,7 +87,7 @@ def check_handle(op: str, label: str, kinds: frozenset[str], handle: int, device
                 f"live object has"
             )
         return
-    if kinds and type(value).__name__ not in kinds and not any(isinstance(value, getattr(wp, kind)) for kind in kinds):
+    if kinds and not any(isinstance(value, getattr(wp, kind)) for kind in kinds):
         raise ArgumentError(
             f"{op}: argument '{label}': expected a wp.{wanted}, as the kernel uses it, got a {type(value).__name__}"
         )

@@ -98,9 +98,9 @@ class Backward(Forward):
         return [self.grad_name(slot) for slot in (*self.cotangents(), *gradients)]
 
     def zero_gradients(self) -> None:
-        """The adjoint adds to gradients. From three on, one call for all of them is faster, and one kernel on a GPU."""
+        """The adjoint adds to gradients."""
         slots = [slot for slot in self.plan.gradients if slot.role != "inout"]
-        if len(slots) > 2:
+        if self.plan.zeroed_at_once:
             names = ", ".join(self.grad_name(slot) for slot in slots)
             self.text.add(f"{self.provide('zero_all', _torch.zero_all)}({names})")
             return

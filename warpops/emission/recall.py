@@ -130,6 +130,24 @@ class Recall(Backward):
             text.add("    ),")
         text.add(")")
 
+    def _adjoint_parts(
+        self, pointers: dict[str, str], attached: dict[str, str], explicit: dict[str, str]
+    ) -> tuple[list[str], list[str]]:
+        """What an adjoint launch packs: the arguments with their adjoints attached, and the explicit adjoints."""
+        parts, adjoints = [], []
+        for slot in self.plan.slots:
+            if slot.role == "size":
+                continue
+            if not slot.is_array:
+                parts.append(self._packed_value(slot))
+                continue
+            data = f"{slot.name}.data_ptr()" if slot.is_input or slot.saved else "0"
+            pointer = pointers.get(slot.name, "0")
+            parts.append(f"{data}, {pointer}, {attached[slot.name]}")
+            if slot.name in explicit:
+                adjoints.append(f"{pointer}, {explicit[slot.name]}")
+        return parts, adjoints
+
     def emit_recall_backward(self) -> None:
         text, plan = self.text, self.plan
         fresh = [slot for slot in plan.slots if slot.role == "output"]
@@ -156,7 +174,7 @@ class Recall(Backward):
             pack = self.provide("pack_attached", self.launcher_object.packer("attached"))
             pack_explicit = self.provide("pack_explicit", self.launcher_object.packer("explicit"))
             empty = self.provide("empty_cpu", pieces.EMPTY_CPU)
-            several = len(gradients) > 2 and pieces.EMPTY_CPU is not None
+            several = plan.zeroed_at_once and pieces.EMPTY_CPU is not None
             layouts = {slot.name: self._layout(slot, self._input_sizes(slot)) for slot in gradients if several}
             wants = {slot.name: self.text.free(f"needs_{slot.name}", "needs") for slot in plan.gradients}
             for slot in plan.gradients:
@@ -193,19 +211,7 @@ class Recall(Backward):
                         text.add(f"{pointer} = {grad}.data_ptr()")
                 if layouts:
                     self.zero_gradients()
-                parts, adjoints = [], []
-                for slot in plan.slots:
-                    if slot.role == "size":
-                        continue
-                    if not slot.is_array:
-                        parts.append(self._packed_value(slot))
-                        continue
-                    has_data = slot.is_input or slot.saved
-                    data = f"{slot.name}.data_ptr()" if has_data else "0"
-                    pointer = pointers.get(slot.name, "0")
-                    parts.append(f"{data}, {pointer}, {attached[slot.name]}")
-                    if slot.name in explicit:
-                        adjoints.append(f"{pointer}, {explicit[slot.name]}")
+                parts, adjoints = self._adjoint_parts(pointers, attached, explicit)
                 self._enter(enter, bounds, [(pack, parts), (pack_explicit, adjoints)])
                 wanted = [self.grad_name(slot) for slot in plan.gradients]
                 if len(wanted) == 1:
@@ -273,18 +279,7 @@ class Recall(Backward):
                     slot.name: self._pointer(slot, self.grad_name(slot), always=False)
                     for slot in (*self.cotangents(), *(s for s in plan.gradients if s.role != "inout"))
                 }
-                parts, adjoints = [], []
-                for slot in plan.slots:
-                    if slot.role == "size":
-                        continue
-                    if not slot.is_array:
-                        parts.append(self._packed_value(slot))
-                        continue
-                    data = "0" if slot.name in shapes else f"{slot.name}.data_ptr()"
-                    pointer = pointers.get(slot.name, "0")
-                    parts.append(f"{data}, {pointer}, {attached[slot.name]}")
-                    if slot.name in explicit:
-                        adjoints.append(f"{pointer}, {explicit[slot.name]}")
+                parts, adjoints = self._adjoint_parts(pointers, attached, explicit)
                 self._enter(enter, bounds, [(pack, parts), (pack_explicit, adjoints)])
             text.add("")
             text.add(f"return {again}")
