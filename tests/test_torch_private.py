@@ -196,20 +196,25 @@ def test_a_rule_for_a_class_is_asked_for_when_one_comes():
     overload = torch.ops.warpops_canary.ruled.cabc
     asked = []
 
-    def find(kind):
-        asked.append(kind)
-        return (lambda cls, function, types, args, kwargs: torch.full((2,), 7.0)) if kind is Wrapped else None
+    class Rules(_torch.Rules):
+        def of_class(self, kind):
+            asked.append(kind)
+            return (lambda cls, function, types, args, kwargs: torch.full((2,), 7.0)) if kind is Wrapped else None
 
-    _torch.register_subclass(library, "warpops_canary::ruled.cabc", find)
+    name = "warpops_canary::ruled.cabc"
+    _torch.register_python_side(library, name, lambda x: torch.empty_like(x), Rules())
     wrapped = torch.Tensor._make_wrapper_subclass(Wrapped, (2,))
     assert overload(wrapped).tolist() == [7.0, 7.0]
     assert Wrapped in asked
     with Watch():
         assert overload(torch.ones(2)).tolist() == [2.0, 2.0]
-    entry = torch._library.simple_registry.singleton.find("warpops_canary::ruled.cabc")
-    assert isinstance(entry.torch_dispatch_rules, _torch._Rules)
+    assert overload(torch.ones(2, device="meta")).is_meta
+    with torch._subclasses.FakeTensorMode() as mode:
+        assert overload(mode.from_tensor(torch.ones(2))).shape == (2,)
+    table = torch._library.simple_registry.singleton._data
+    assert isinstance(table[name].torch_dispatch_rules, _torch.Rules)
     _torch.destroy(library)
-    assert not isinstance(entry.torch_dispatch_rules, _torch._Rules)
+    assert name not in table
 
 
 def test_below_autograd_nothing_is_recorded():

@@ -32,7 +32,7 @@ def register(runtime: Traced) -> bool:
         return False
     table[runtime.forward_op] = lambda *arguments: _lower_forward(runtime, arguments)
     if not runtime.plan.scratch:  # an exported program holds the public op
-        table[runtime.public_op] = lambda *given, **named: _lower_forward(runtime, runtime._all(given, named))
+        table[runtime.public_op] = lambda *given, **named: _lower_forward(runtime, runtime.complete(given, named))
     if runtime.backward_op is not None:
         table[runtime.backward_op] = lambda *arguments: _lower_backward(runtime, arguments)
     return True

@@ -66,7 +66,7 @@ def batched_registration(
     digest = hashlib.sha256(repr((parent, sorted(batched), types)).encode()).hexdigest()[:8]
     internal = f"warpops::_{plan.name}_{digest}"
     instance = make_instance(title, plan)
-    instances = Instances(internal, plan, lambda values: instance, lambda: instance)
+    instances = Instances(internal, plan, None, lambda name: instance)
     registration = Registration(internal, plan, instances, backward)
     registration.runtime.name = title
     return registration
@@ -122,9 +122,10 @@ def _function(original: Any, text: str, own: str, warp: str) -> types.FunctionTy
     lines += [f"    {line}" if line else line for line in text.splitlines()]
     lines += [f"    return {own}", ""]
     scope: dict[str, Any] = {}
-    compile_text("\n".join(lines), scope, f"{own} vmap")
+    entry = compile_text("\n".join(lines), scope, f"{own} vmap")
     code = scope["enclosing"]().__code__
     function = types.FunctionType(code, original.__globals__, own, None, tuple(cells[n] for n in code.co_freevars))
+    function.__dict__["text"] = entry  # Warp reads it when it builds the kernel
     function.__module__ = original.__module__
     function.__qualname__ = own
     return function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
@@ -167,11 +168,9 @@ def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = N
     if declaration.backward is not None and plan.gradient == "custom":
         backward = declared_backward(plan, declaration.backward, build_backward)
 
-    def make(name: str, values: dict[str, Any]) -> Instance:
-        return align(make_instance(name, concrete_plan(name, plan, declaration, effects, values)), plan)
-
-    only = None if found.generic else (lambda name: make_instance(name, plan))
-    return WarpOp(plan, make, only, backward, hidden)
+    if found.generic:
+        return WarpOp(plan, functools.partial(make_concrete, plan, declaration, effects), None, backward, hidden)
+    return WarpOp(plan, None, functools.partial(make_instance, plan=plan), backward, hidden)
 
 
 def build_backward(kernel: Any, declaration: Declaration, forward: str) -> WarpOp:
@@ -179,8 +178,9 @@ def build_backward(kernel: Any, declaration: Declaration, forward: str) -> WarpO
     return build_declared(kernel, declaration, hidden=f"warpops::{forward}_backward_{kernel.key.split('.')[-1]}")
 
 
-def concrete_plan(
-    name: str, plan: OpPlan, declaration: Declaration, effects: Effects, values: dict[str, Any]
-) -> OpPlan:
-    """The plan of a generic kernel for the types of one call."""
-    return plan_op(inspect_kernel(resolve(name, plan, values)), declaration, effects)
+def make_concrete(
+    plan: OpPlan, declaration: Declaration, effects: Effects, name: str, values: dict[str, Any]
+) -> Instance:
+    """The launches of a generic kernel for the types of one call."""
+    concrete = plan_op(inspect_kernel(resolve(name, plan, values)), declaration, effects)
+    return align(make_instance(name, concrete), plan)

@@ -64,9 +64,10 @@ class Instances:
         self,
         op: str,
         plan: OpPlan,
-        make: Callable[[dict[str, Any]], Instance],
-        single: Callable[[], Instance] | None,
+        make: Callable[[str, dict[str, Any]], Instance] | None,
+        single: Callable[[str], Instance] | None,
     ) -> None:
+        """``make(op, values)`` serves a generic kernel, ``single(op)`` one that isn't."""
         self.op, self.plan, self._single = op, plan, single
         self._make = make
         self._only: Instance | None = None
@@ -85,10 +86,15 @@ class Instances:
         if self._only is None and self._single is not None:
             with _lock:
                 if self._only is None:
-                    self._only = self._single()
+                    self._only = self._single(self.op)
                     for told in self._waiting:
                         told(self._only)
                     self._waiting.clear()
+        return self._only
+
+    @property
+    def made(self) -> Instance | None:
+        """The one instance, if it is there already."""
         return self._only
 
     def when_made(self, told: Callable[[Instance], None]) -> None:
@@ -123,7 +129,8 @@ class Instances:
         key = tuple(type_key(slot, named[slot.name]) for slot in self.plan.inputs if slot.leaf.generic)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._make(named)
+            assert self._make is not None
+            found = self._found[key] = self._make(self.op, named)
         return found
 
     def source(self) -> str:

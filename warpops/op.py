@@ -62,7 +62,7 @@ class WarpOp:
     def __init__(
         self,
         plan: OpPlan,
-        make: Callable[[str, dict[str, Any]], Instance],
+        make: Callable[[str, dict[str, Any]], Instance] | None,
         only: Callable[[str], Instance] | None,
         backward: Any = None,
         hidden: str | None = None,
@@ -76,15 +76,12 @@ class WarpOp:
             else:
                 self.name, self._numbered = _default_name(plan)
             self._plan = plan
-            name = self.name
-            self._instances = Instances(
-                name, plan, lambda values: make(name, values), (lambda: only(name)) if only is not None else None
-            )
+            self._instances = Instances(self.name, plan, make, only)
             self._backward = backward
             self._vmap: Any = None
             self._register()
             if hidden is None:
-                _ops[name] = self
+                _ops[self.name] = self
         kernel = plan.kernel
         self.__name__, self.__qualname__, self.__module__ = plan.name, kernel.qualname, kernel.module
         self.__doc__ = kernel.doc

@@ -164,6 +164,11 @@ class OpPlan:
         return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
 
     @cached_property
+    def sizing_places(self) -> tuple[int, ...]:
+        """Where those ints are among the inputs, in the order of ``sizing``."""
+        return tuple(self.inputs.index(slot) for slot in self.sizing)
+
+    @cached_property
     def zeroed_at_once(self) -> bool:
         """One call fills all gradients: from three on it is faster, and one kernel on a GPU."""
         return sum(slot.role != "inout" for slot in self.gradients) > 2

@@ -16,7 +16,6 @@ import torch
 from . import _torch
 from .instance import Instances
 from .packing import PACK_ERRORS
-from .plan import OpPlan
 
 
 class Memory:
@@ -96,32 +95,29 @@ class Memories:
 class Recall:
     """The remembered forwards and backwards of one op."""
 
-    __slots__ = ("_arrays", "_instances", "_plan", "_sizing", "backward", "forward")
+    __slots__ = ("_instances", "backward", "forward")
 
-    def __init__(self, plan: OpPlan, instances: Instances) -> None:
-        self._plan, self._instances = plan, instances
-        names = [slot.name for slot in plan.inputs]
-        self._arrays = [names.index(slot.name) for slot in plan.inputs if slot.is_array]
-        self._sizing = [names.index(slot.name) for slot in plan.sizing]
+    def __init__(self, instances: Instances) -> None:
+        self._instances = instances
         self.forward, self.backward = Memories(), Memories()
 
     def missed_forward(self, arguments: tuple[Any, ...]) -> None:
         """Remember the launch that a call just made."""
         if not self.forward.due():
             return
-        tensors = [arguments[index] for index in self._arrays]
+        plan = self._instances.plan
+        tensors = [value for slot, value in zip(plan.inputs, arguments, strict=False) if slot.is_array]
         if not _torch.can_guard(tensors):
             return
         make = self._instances.select(arguments).recall_forward
         run = make(*arguments) if make is not None else None
         if run is None:
             return
-        numbers = tuple(arguments[index] for index in self._sizing)
-        names = {slot.name for slot in self._plan.gradients}
+        numbers = tuple(arguments[index] for index in plan.sizing_places)
         wants = any(
-            arguments[index].requires_grad and slot.name in names
-            for index, slot in enumerate(self._plan.inputs)
-            if slot.is_array
+            value.requires_grad
+            for slot, value in zip(plan.inputs, arguments, strict=False)
+            if slot.is_array and slot.differentiable
         )
         self.forward.add(Memory(_torch.guard(tensors), run, numbers, None, wants))
 
@@ -135,7 +131,7 @@ class Recall:
         run = make(*arguments) if make is not None else None
         if run is None:
             return
-        numbers = tuple(arguments[index] for index in self._sizing)
+        numbers = tuple(arguments[index] for index in self._instances.plan.sizing_places)
         self.backward.add(Memory(_torch.guard(tensors), run, numbers, needs, True))
 
 
@@ -146,19 +142,12 @@ class Into:
     graph calls operators one by one, and boxing and unboxing their arguments costs more than a launch.
     """
 
-    __slots__ = ("_direct", "_make", "_memories", "_pace", "_run", "_sizing")
+    __slots__ = ("_direct", "_instances", "_memories", "_pace", "_run", "_way")
 
-    def __init__(
-        self,
-        plan: OpPlan,
-        run: Callable[..., None],
-        make: Callable[[tuple[Any, ...]], Callable[..., Callable[..., None] | None] | None],
-        direct: bool = False,
-    ) -> None:
-        names = [slot.name for slot in plan.inputs]
-        self._sizing = [names.index(slot.name) for slot in plan.sizing]
-        self._run, self._make, self._direct, self._pace = run, make, direct, Pace()
-        self._memories: tuple[tuple[Any, ...], ...] = (NEVER,)
+    def __init__(self, instances: Instances, way: str, run: Callable[..., None], direct: bool = False) -> None:
+        self._instances, self._way, self._run, self._direct = instances, way, run, direct
+        self._pace: Pace | None = None
+        self._memories = _NO_MEMORIES
 
     def __hash__(self) -> int:
         return hash(self._run)
@@ -180,6 +169,8 @@ class Into:
             except PACK_ERRORS:  # a number that doesn't fit its type
                 pass
         self._run(*values)
+        if self._pace is None:
+            self._pace = Pace()
         if self._pace.due():
             self._remember(values)
 
@@ -197,11 +188,12 @@ class Into:
         tensors = [values[index] for index in given]
         if not _torch.can_guard(tensors):
             return
-        make = self._make(values)
+        make = getattr(self._instances.select(values), self._way)
         again = make(*values) if make is not None else None
         if again is None:
             return
-        others = _picker([*self._sizing, *(index for index, value in enumerate(values) if value is None)])
+        plan = self._instances.plan
+        others = _picker([*plan.sizing_places, *(index for index, value in enumerate(values) if value is None)])
         memory = (_torch.guard(tensors), _picker(given), others, others(values), again)
         # One tuple, replaced at once: other threads launch meanwhile.
         self._memories = (memory, *(one for one in self._memories if one is not NEVER))[:_KEPT]
@@ -212,22 +204,20 @@ def _watched() -> bool:
     return bool(_torch.dispatch_modes() or _torch.function_mode() or _torch.profiling())
 
 
-def forward_into(plan: OpPlan, instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:
+def forward_into(instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:
     """The raw forward op over given buffers; ``through`` is the dispatcher's way, where that is to be shortened."""
     run = through or instances.forward_into
-    if not plan.recalls_forward:
+    if not instances.plan.recalls_forward:
         return run
-    return Into(plan, run, lambda values: instances.select(values).recall_forward_into, through is not None)
+    return Into(instances, "recall_forward_into", run, through is not None)
 
 
-def backward_into(
-    plan: OpPlan, instances: Instances, through: Callable[..., None] | None = None
-) -> Callable[..., None]:
+def backward_into(instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:
     """The raw backward op over given buffers."""
     run = through or instances.backward_into
-    if not plan.recalls_backward:
+    if not instances.plan.recalls_backward:
         return run
-    return Into(plan, run, lambda values: instances.select(values).recall_backward_into, through is not None)
+    return Into(instances, "recall_backward_into", run, through is not None)
 
 
 def _nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -236,6 +226,7 @@ def _nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 NEVER = (_never, _nothing, _nothing, None, _never)
 """What stands for a remembered launch where there is none: the numbers are never equal."""
+_NO_MEMORIES: tuple[tuple[Any, ...], ...] = (NEVER,)
 
 
 def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -8,7 +8,6 @@ overload's name of each is the hash of the contract.
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +16,13 @@ import torch
 
 from . import _torch, sharding
 from .contract import contract_hash, plan_text
-from .front import FrontEmitter, compile_front, emit_front, front_scope
+from .front import FrontEmitter
+from .front_parts import FrontParts
 from .instance import Instances
 from .mapped import mapped_op
 from .plan import OpPlan
 from .recall import backward_into, forward_into
-from .runtime import FUNCTION, Runtime
-from .schema import Front
-from .source import compile_text
+from .runtime import Runtime
 from .unregister import registered, registering, release
 
 _taken: set[str] = set()
@@ -41,48 +39,14 @@ class Lease:
         self.transforms: Any = None
 
 
-_making = threading.RLock()
-
-
-class FunctionMaker:
-    """Makes an op's autograd function at the first call that needs gradients."""
-
-    def __init__(
-        self, name: str, emitter: FrontEmitter, scope: dict[str, Any], helpers: dict[str, Any], lease: Lease
-    ) -> None:
-        self.name, self.emitter, self.scope, self.helpers, self.lease = name, emitter, scope, helpers, lease
-        self.made: Any = None
-        self.made_known: Callable[[], None] = lambda: None
-
-    def __call__(self) -> Any:
-        if self.made is None:
-            with _making:
-                if self.made is None:
-                    text = self.emitter.emit_function()
-                    for name, helper in front_scope(self.emitter, self.helpers).items():
-                        self.scope.setdefault(name, helper)
-                    compile_text(text, self.scope, f"{self.name}.function")
-                    function = self.scope[self.emitter.classname]
-                    function.lease = self.lease
-                    self.made_known()
-                    self.scope[self.emitter.helpers()["apply"]] = _torch.quick_apply(function)
-                    self.made = function
-        return self.made
-
-    def first_apply(self, *arguments: Any) -> Any:
-        """Stands for ``apply`` until there is one."""
-        self()
-        return self.scope[self.emitter.helpers()["apply"]](*arguments)
-
-
 class Registration:
     """Everything that PyTorch holds of one op."""
 
     def __init__(self, name: str, plan: OpPlan, instances: Instances, backward: Any = None, vmap: Any = None) -> None:
         self.name, self.plan, self.instances = name, plan, instances
         self.backward, self.vmap = backward, vmap
-        self.front = Front(plan)
-        self.front_text, self.emitter = emit_front(name, plan)
+        self.emitter = FrontEmitter(name, plan)
+        self.front = self.emitter.front
         self.namespace, self.basename = name.split("::")
         self.contract = contract_hash(self._contract_parts(), self._callables())
         self._register()
@@ -90,14 +54,11 @@ class Registration:
     @property
     def source(self) -> str:
         """The generated text: launches, front-end, autograd function."""
-        parts = [self.instances.source(), self.front_text]
-        if self.emitter.has_function:
-            parts.append(self.emitter.emit_function())
-        return "\n\n".join(parts)
+        return f"{self.instances.source()}\n\n{self.parts.source()}"
 
     def _contract_parts(self) -> list[str]:
         front = self.front
-        return [front.public(), front.forward_into(), front.backward_into(), self.front_text, plan_text(self.plan)]
+        return [front.public(), front.forward_into(), front.backward_into(), self.emitter.emit(), plan_text(self.plan)]
 
     def _callables(self) -> list[Any]:
         declaration = self.plan.declaration
@@ -159,67 +120,39 @@ class Registration:
 
     def _implement(self) -> None:
         library, instances = self.library, self.instances
-        runtime = Runtime(self.name, self.plan, self.front, instances, self)
-        helpers = runtime.helpers()
-        scope = compile_front(self.name, self.front_text, self.emitter, helpers)
-        own = self.emitter.helpers()
-        self.call = scope[own["call"]]
+        self.runtime = runtime = Runtime(self.name, self.plan, self.front, instances, self)
+        self.parts = FrontParts(self.name, self.emitter, runtime.helpers(), instances, self.lease)
+        runtime.finish(self.parts)
+        self.call = self.parts.call
         self.call.__name__ = self.plan.name
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
-        self.eager = scope[own["eager"]]
-        if self.emitter.has_function:
-            scope[FUNCTION] = FunctionMaker(self.name, self.emitter, scope, helpers, self.lease)
-            scope[own["apply"]] = scope[FUNCTION].first_apply
-        runtime.finish(self.eager)
-        front = weakref.ref(self.eager)
 
-        emitter = self.emitter
-
-        def use_launches(instance: Any) -> None:
-            eager = front()
-            if eager is not None:
-                for what in ("forward", "backward"):
-                    name = emitter.helpers().get(f"launch_{what}")
-                    if name is not None:
-                        eager.__globals__[name] = getattr(instance, what)
-
-        instances.when_made(use_launches)
-        if self.emitter.has_function:
-            scope[FUNCTION].made_known = lambda: instances.when_made(use_launches)
-        self.runtime = runtime
-
-        def implement(suffix: str, function: Callable[..., Any], key: str) -> None:
-            library.impl(f"{self.basename}{suffix}.{self.key}", function, key)
+        def implement(suffix: str, function: Callable[..., Any], key: str, with_keyset: bool = False) -> None:
+            library.impl(f"{self.basename}{suffix}.{self.key}", function, key, with_keyset=with_keyset)
 
         implement("_fwd", instances.forward, "CompositeExplicitAutograd")
-        implement("_fwd_", forward_into(self.plan, instances), "CompositeExplicitAutograd")
-        _torch.shorten(self.forward_into_op, lambda through: forward_into(self.plan, instances, through))
-        raw = ["_fwd", "_fwd_"]
+        implement("_fwd", runtime.run_forward if self.differentiable else torch.library.fallthrough_kernel, "Autograd")
+        implement("_fwd_", forward_into(instances), "CompositeExplicitAutograd")
+        implement("_fwd_", torch.library.fallthrough_kernel, "Autograd")
+        _torch.shorten(self.forward_into_op, lambda through: forward_into(instances, through))
+        fakes = {"": runtime.fake_public, "_fwd": runtime.fake_forward, "_fwd_": runtime.fake_forward_into}
         if self.backward_op is not None:
             implement("_bwd", instances.backward, "CompositeExplicitAutograd")
-            into = backward_into(self.plan, instances)
+            implement("_bwd", torch.library.fallthrough_kernel, "Autograd")
+            into = backward_into(instances)
             if self.front.handles:  # the last argument only has to live until then
                 implement("_bwd_", lambda *values: into(*values[:-1]), "CompositeExplicitAutograd")
             else:
                 implement("_bwd_", into, "CompositeExplicitAutograd")
-                _torch.shorten(self.backward_into_op, lambda through: backward_into(self.plan, instances, through))
-            raw += ["_bwd", "_bwd_"]
-        for suffix in raw:
-            guarded = suffix == "_fwd" and self.differentiable
-            implement(suffix, runtime.raw_autograd() if guarded else torch.library.fallthrough_kernel, "Autograd")
-        fakes = {
-            "_fwd": runtime.fake_forward,
-            "_fwd_": runtime.fake_forward_into,
-            "_bwd": runtime.fake_backward,
-            "_bwd_": runtime.fake_backward_into,
-        }
-        for suffix in raw:
-            _torch.register_fake(library, f"{self.name}{suffix}.{self.key}", fakes[suffix])
-        public = runtime.public_kernel(weakref.ref(self.eager))
-        implement("", public, "Autograd")
-        implement("", public, "CompositeExplicitAutograd")
-        _torch.register_fake(library, f"{self.name}.{self.key}", runtime.fake_public)
-        library.impl(f"{self.basename}.{self.key}", runtime.vmap_kernel(), _torch.VMAP_KEY, with_keyset=True)
+                _torch.shorten(self.backward_into_op, lambda through: backward_into(instances, through))
+            implement("_bwd_", torch.library.fallthrough_kernel, "Autograd")
+            fakes |= {"_bwd": runtime.fake_backward, "_bwd_": runtime.fake_backward_into}
+        reference = weakref.ref(runtime)
+        for suffix, fake in fakes.items():
+            rules = sharding.Rules(reference, suffix)
+            _torch.register_python_side(library, f"{self.name}{suffix}.{self.key}", fake, rules)
+        implement("", runtime.run_public, "Autograd")
+        implement("", runtime.run_public, "CompositeExplicitAutograd")
+        implement("", runtime.run_mapped, _torch.VMAP_KEY, with_keyset=True)
         for key in _torch.DISPATCH_KEYS_OF_AUTOCAST:
-            implement("", runtime.autocast_kernel(self.public_op, key), key)
-        sharding.register(library, runtime, {s: f"{self.name}{s}.{self.key}" for s in ("", *raw)})
+            implement("", runtime.run_cast, key)

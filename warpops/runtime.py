@@ -15,8 +15,9 @@ import torch
 from . import _torch, checks, handles, value_checks
 from .conversions import Conversions
 from .errors import ArgumentError, GradientError
-from .instance import Instances
+from .instance import Instance, Instances
 from .launch import FAST
+from .operators import Operators
 from .packing import PACK_ERRORS
 from .plan import OpPlan
 from .recall import Recall
@@ -36,6 +37,7 @@ from .values import (
 )
 
 if TYPE_CHECKING:
+    from .front_parts import FrontParts
     from .register import Registration
 
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -44,11 +46,8 @@ SAMPLES: tuple[Any, ...] = (list, tuple, dict, numpy.ndarray)
 SAMPLE_NAMES: dict[str, Any] = {"list": [], "tuple": (), "dict": {}, "ndarray": numpy.empty(0)}
 """What stands for a wrong argument in a message, where compiled code can't show it."""
 
-FUNCTION = "autograd function"
-"""Where a front's scope keeps the maker of its autograd function: no name that text could use."""
 
-
-class Runtime(Conversions, Traced):
+class Runtime(Conversions, Traced, Operators):
     """The helpers of one op's front, and its slower ways: traced, under transforms, refused."""
 
     def __init__(self, name: str, plan: OpPlan, front: Front, instances: Instances, registration: Registration) -> None:
@@ -62,25 +61,40 @@ class Runtime(Conversions, Traced):
         self.slots = {slot.name: slot for slot in plan.slots}
         self.custom = registration.backward
         self.vmap = registration.vmap
-        self.recall = Recall(plan, instances)
+        self.recall = Recall(instances)
         self.functional = not plan.mutated and not front.handles
         """Graphs hold the functional raw ops, and Inductor is taught to lower them over buffers that it plans."""
         self._lowered = False
         self.numbered = False
-        self._eager: Any = None
 
-    def finish(self, eager: Callable[..., Any]) -> None:
-        self._eager = weakref.ref(eager)
+    def finish(self, parts: FrontParts) -> None:
+        """Take the front, which is made with these helpers. PyTorch's registry holds this object, so weakly."""
+        self._parts = weakref.ref(parts)
+        self.instances.when_made(self._use_launches)
+
+    def _use_launches(self, instance: Instance) -> None:
+        parts = self._parts()
+        if parts is not None:
+            parts.use_launches(instance)
+
+    def eager(self) -> Any:
+        """The front's ``eager``; None where the op was collected."""
+        parts = self._parts()
+        return None if parts is None else parts.eager
 
     def function(self) -> Any:
         """The op's autograd function; None where nothing is differentiable."""
-        maker = self._eager().__globals__.get(FUNCTION)
-        return maker() if maker is not None else None
+        parts = self._parts()
+        return None if parts is None else parts.function()
 
     def helpers(self) -> dict[str, Any]:
         """The scope of the generated front."""
         refuse_traced = self.traced_refusal()
-        return {
+        fields = {}
+        if any(parameter.struct for parameter in self.plan.parameters):
+            optional = frozenset(slot.label for slot in self.plan.inputs if slot.optional)
+            fields["field"] = field_reader(self.name, optional, refuse_traced)
+        return fields | {
             "is_compiling": torch.compiler.is_compiling,
             "functorch_level": _torch.functorch_level,
             "autocast_active": _torch.autocast_active,
@@ -103,7 +117,6 @@ class Runtime(Conversions, Traced):
             "forward_op": self.forward_op,
             "backward_op": self.backward_op,
             "defaults": {p.name: default_value(p.default) for p in self.plan.parameters},
-            "field": field_reader(self.name, frozenset(s.label for s in self.plan.inputs if s.optional), refuse_traced),
             "handle": handles.id_of,
             "alive": handles.alive,
             "keep_alive": self.keep_alive,
@@ -215,7 +228,7 @@ class Runtime(Conversions, Traced):
             if slot.role == "mutated" and value is not None and value.is_neg():
                 plain[index] = value.resolve_neg()
                 changed.append(index)
-        results = self.traced(tuple(plain)) if torch.compiler.is_compiling() else self._eager()(*plain)
+        results = self.traced(tuple(plain)) if torch.compiler.is_compiling() else self.eager()(*plain)
         with torch.no_grad():
             for index in changed:
                 arguments[index].copy_(plain[index])
@@ -249,7 +262,7 @@ class Runtime(Conversions, Traced):
         self.refuse_tangents(arguments)
         if _torch.functorch_level() is not None:
             return self.transforms().call(arguments)
-        return self._eager()(*arguments)
+        return self.eager()(*arguments)
 
     def transforms(self) -> Any:
         """The op's functions for transforms.
@@ -293,93 +306,7 @@ class Runtime(Conversions, Traced):
                 cast[index] = value.to(scalar.dtype)
         return tuple(cast)
 
-    # --- the public op ------------------------------------------------------------------------------------------------
-
-    def public_kernel(self, eager: Any) -> Callable[..., Any]:
-        names = self.front.arguments
-        defaults = self._schema_defaults()
-
-        def kernel(*arguments: Any, **named: Any) -> Any:
-            if len(arguments) < len(names):
-                arguments = (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
-            function = eager()
-            if function is None:
-                raise RuntimeError(f"{self.name} is gone: its WarpOp was collected")
-            self.refuse_tangents(arguments)
-            if _torch.functorch_level() is not None and _torch.is_wrapped(arguments):
-                raise GradientError(
-                    f"{self.name}: torch.func.grad, vjp and jacrev work on op(...) in eager code, not on op.overload "
-                    f"and not inside compiled code; take the gradient outside torch.compile"
-                )
-            if torch.compiler.is_compiling():
-                self.pin()
-                return self.traced(arguments)
-            return function(*arguments)
-
-        return kernel
-
-    def raw_autograd(self) -> Callable[..., Any]:
-        """The raw forward where a gradient is wanted: in a graph that was traced without one (``make_fx``)."""
-        positions = [index for index, slot in enumerate(self.plan.inputs) if slot.differentiable]
-        whole = len(self.front.returned) == len(self.plan.results) and not self.plan.mutated
-
-        def kernel(*arguments: Any) -> Any:
-            if torch.is_grad_enabled() and any(
-                arguments[p] is not None and arguments[p].requires_grad for p in positions
-            ):
-                if not whole:
-                    raise GradientError(
-                        f"{self.name}: a graph that was traced without gradients can't be differentiated; trace it with "
-                        f"inputs that require grad, or run it under torch.no_grad()"
-                    )
-                return self.function().apply(*arguments)
-            with _torch.below_autograd():
-                return self.forward_op(*arguments)
-
-        return kernel
-
-    def _schema_defaults(self) -> dict[str, Any]:
-        defaults: dict[str, Any] = {"device": None}
-        for parameter in self.plan.parameters:
-            if parameter.default is not checks.MISSING and not parameter.struct:
-                defaults[parameter.slots[0].name] = default_value(parameter.default)
-        return defaults
-
-    def autocast_kernel(self, public: Any, key: str) -> Callable[..., Any]:
-        names = self.front.arguments
-        defaults = self._schema_defaults()
-        keyword_only = {p.name for p in self.plan.parameters if p.keyword_only} | {"device"}
-
-        def kernel(*arguments: Any, **named: Any) -> Any:
-            arguments = (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
-            cast = self.cast(arguments)
-            with _torch.exclude_autocast():
-                positional = [v for n, v in zip(names, cast, strict=True) if n not in keyword_only]
-                rest = {n: v for n, v in zip(names, cast, strict=True) if n in keyword_only}
-                return public(*positional, **rest)
-
-        return kernel
-
-    def vmap_kernel(self) -> Callable[..., Any]:
-        """The public op under vmap, where it is called by itself (``op.overload``) or from compiled code."""
-
-        def rule(info: Any, in_dims: Any, *arguments: Any, **named: Any) -> Any:
-            values = self._all(arguments, named)
-            dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
-            return self.transforms().map_public(info, dims, values)
-
-        def kernel(keyset: Any, *arguments: Any, **named: Any) -> Any:
-            return _torch.call_vmap_rule(rule, self.public_op, arguments, named)
-
-        return kernel
-
-    def call_public(self, arguments: tuple[Any, ...]) -> Any:
-        """The public op with the values of the schema by position."""
-        last = {p.name for p in self.plan.parameters if p.keyword_only}
-        if self.plan.device_argument:
-            last.add("device")
-        named = {n: v for n, v in zip(self.front.arguments, arguments, strict=True) if n in last}
-        return self.public_op(*arguments[: len(arguments) - len(named)], **named)
+    # --- a backward of the user's own ---------------------------------------------------------------------------------
 
     def custom_backward(
         self, arguments: tuple[Any, ...], results: tuple[Any, ...], grads: tuple[Any, ...], needed: tuple[bool, ...]

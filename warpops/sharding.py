@@ -26,36 +26,26 @@ from .errors import ArgumentError
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-Rule = Callable[[Any, Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
+class Rules(_torch.Rules):
+    """The rule of one operator for DTensor, and what finds it."""
 
-def register(library: Any, runtime: Runtime, operators: dict[str, str]) -> None:
-    """Give operators their rules.
+    __slots__ = ("_runtime", "_suffix")
 
-    Args:
-        library: the ``torch.library.Library`` that they were defined in.
-        operators: qualified names, with the overload's, by suffix.
-    """
-    for suffix, name in operators.items():
-        _torch.register_subclass(library, name, _finder(weakref.ref(runtime), suffix))
+    def __init__(self, runtime: weakref.ref[Runtime], suffix: str) -> None:
+        self._runtime, self._suffix = runtime, suffix
 
-
-def _finder(reference: Callable[[], Runtime | None], suffix: str) -> Callable[[type], Rule | None]:
-    def find(kind: type) -> Rule | None:
+    def of_class(self, kind: type) -> Callable[..., Any] | None:
         module = sys.modules.get("torch.distributed.tensor")
         base = getattr(module, "DTensor", None)
-        if base is None or not issubclass(kind, base):
-            return None
-        return rule
+        return self if base is not None and issubclass(kind, base) else None
 
-    def rule(kind: Any, operator: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        runtime = reference()
+    def __call__(self, kind: Any, operator: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        runtime = self._runtime()
         if runtime is None:
             raise RuntimeError(f"{operator}: its WarpOp was collected")
         with torch.no_grad():
-            return _RULES[suffix](runtime, operator, arguments, named)
-
-    return find
+            return _RULES[self._suffix](runtime, operator, arguments, named)
 
 
 # --- the operators ----------------------------------------------------------------------------------------------------
@@ -68,7 +58,7 @@ def _forward(runtime: Runtime, operator: Any, arguments: tuple[Any, ...], named:
 
 def _public(runtime: Runtime, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The public op, which a call meets below autograd: in inference mode."""
-    arguments = runtime._all(arguments, named)
+    arguments = runtime.complete(arguments, named)
     return _run_forward(runtime, arguments, runtime.call_public, runtime.plan.result_slots)
 
 

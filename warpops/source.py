@@ -7,8 +7,6 @@ import contextlib
 import itertools
 import keyword
 import linecache
-import types
-import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -86,30 +84,27 @@ class Text:
         return "\n".join(self._lines) + "\n"
 
 
-def compile_text(text: str, scope: dict[str, Any], title: str) -> None:
-    """Run generated text in ``scope``; tracebacks and debuggers find it through ``linecache``."""
+def compile_text(text: str, scope: dict[str, Any], title: str) -> object:
+    """Run generated text in ``scope``; tracebacks and debuggers find it through ``linecache``.
+
+    Returns:
+        What keeps the text there. The scope has it, and so have the functions in it; a function that is made of their
+        code with globals of its own has to be given it.
+    """
     filename = f"<warpops {title} {next(_numbers)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    code = compile(text, filename, "exec")
-    _forget_with(list(_functions(code)), filename)
-    exec(code, scope)
+    scope[filename] = entry = _Entry(filename)
+    exec(compile(text, filename, "exec"), scope)
+    return entry
 
 
-def _functions(code: types.CodeType) -> Iterator[types.CodeType]:
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield constant
-            yield from _functions(constant)
+class _Entry:
+    """Drops a text from ``linecache`` when it is collected: a cell that is run again leaves nothing."""
 
+    __slots__ = ("_cache", "_filename")
 
-def _forget_with(codes: list[types.CodeType], filename: str) -> None:
-    """Drop a text from ``linecache`` with the last of its functions: a cell that is run again leaves nothing."""
-    left = [len(codes)]
+    def __init__(self, filename: str) -> None:
+        self._filename, self._cache = filename, linecache.cache
 
-    def gone() -> None:
-        left[0] -= 1
-        if not left[0]:
-            linecache.cache.pop(filename, None)
-
-    for code in codes:
-        weakref.finalize(code, gone).atexit = False
+    def __del__(self) -> None:
+        self._cache.pop(self._filename, None)

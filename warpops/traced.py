@@ -39,7 +39,7 @@ class Traced:
     call_public: Callable[[tuple[Any, ...]], Any]
     resolve_negated: Callable[[tuple[Any, ...]], Any]
     refuse_mutation: Callable[[tuple[Any, ...]], None]
-    _schema_defaults: Callable[[], dict[str, Any]]
+    complete: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
 
     def pin(self) -> None:
         """A graph is being made with this op: keep its operators for as long as the process lives."""
@@ -133,7 +133,7 @@ class Traced:
 
     def fake_forward(self, *arguments: Any, **named: Any) -> Any:
         self.pin_if_tracing()
-        arguments = self._all(arguments, named)
+        arguments = self.complete(arguments, named)
         instance = self.instances.select(arguments)
         found = checks.measure(self.name, instance.plan, self.values(arguments), self.device(arguments))
         fresh = dict(
@@ -155,13 +155,6 @@ class Traced:
     def pin_if_tracing(self) -> None:
         if torch.compiler.is_compiling():
             self.pin()
-
-    def _all(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        names = self.front.arguments
-        if len(arguments) >= len(names):
-            return arguments
-        defaults = self._schema_defaults()
-        return (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
 
     def fake_public(self, *arguments: Any, **named: Any) -> Any:
         results = self.fake_forward(*arguments, **named)
@@ -185,5 +178,3 @@ class Traced:
 
     def fake_backward_into(self, *arguments: Any) -> None:
         self.pin_if_tracing()
-
-    # --- a backward of the user's own ---------------------------------------------------------------------------------

@@ -1,0 +1,98 @@
+"""What PyTorch's dispatcher calls for an op's operators: the public one in each of its ways, the raw forward under autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import _torch
+from .errors import GradientError
+from .kernel import MISSING
+from .plan import OpPlan
+from .schema import Front
+from .values import default_value
+
+
+class Operators:
+    """The dispatcher's side of one op."""
+
+    name: str
+    plan: OpPlan
+    front: Front
+    public_op: Any
+    forward_op: Any
+    function: Callable[[], Any]
+    eager: Callable[[], Any]
+    pin: Callable[[], None]
+    traced: Callable[[tuple[Any, ...]], Any]
+    transforms: Callable[[], Any]
+    cast: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    refuse_tangents: Callable[[tuple[Any, ...]], None]
+
+    def run_public(self, *arguments: Any, **named: Any) -> Any:
+        """The public op."""
+        arguments = self.complete(arguments, named)
+        function = self.eager()
+        if function is None:
+            raise RuntimeError(f"{self.name} is gone: its WarpOp was collected")
+        self.refuse_tangents(arguments)
+        if _torch.functorch_level() is not None and _torch.is_wrapped(arguments):
+            raise GradientError(
+                f"{self.name}: torch.func.grad, vjp and jacrev work on op(...) in eager code, not on op.overload "
+                f"and not inside compiled code; take the gradient outside torch.compile"
+            )
+        if torch.compiler.is_compiling():
+            self.pin()
+            return self.traced(arguments)
+        return function(*arguments)
+
+    def run_cast(self, *arguments: Any, **named: Any) -> Any:
+        """The public op under autocast."""
+        cast = self.cast(self.complete(arguments, named))
+        with _torch.exclude_autocast():
+            return self.call_public(cast)
+
+    def run_mapped(self, keyset: Any, *arguments: Any, **named: Any) -> Any:
+        """The public op under vmap, where it is called by itself (``op.overload``) or from compiled code."""
+        return _torch.call_vmap_rule(self._map, self.public_op, arguments, named)
+
+    def _map(self, info: Any, in_dims: Any, *arguments: Any, **named: Any) -> Any:
+        values = self.complete(arguments, named)
+        dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
+        return self.transforms().map_public(info, dims, values)
+
+    def run_forward(self, *arguments: Any) -> Any:
+        """The raw forward where a gradient is wanted: in a graph that was traced without one (``make_fx``)."""
+        if torch.is_grad_enabled() and any(
+            slot.differentiable and value is not None and value.requires_grad
+            for slot, value in zip(self.plan.inputs, arguments, strict=False)
+        ):
+            if self.plan.mutated or len(self.front.returned) != len(self.plan.results):
+                raise GradientError(
+                    f"{self.name}: a graph that was traced without gradients can't be differentiated; trace it with "
+                    f"inputs that require grad, or run it under torch.no_grad()"
+                )
+            return self.function().apply(*arguments)
+        with _torch.below_autograd():
+            return self.forward_op(*arguments)
+
+    def complete(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """The values of the schema by position, defaults included."""
+        names = self.front.arguments
+        if len(arguments) >= len(names):
+            return arguments
+        defaults: dict[str, Any] = {"device": None}
+        for parameter in self.plan.parameters:
+            if parameter.default is not MISSING and not parameter.struct:
+                defaults[parameter.slots[0].name] = default_value(parameter.default)
+        return (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
+
+    def call_public(self, arguments: tuple[Any, ...]) -> Any:
+        """The public op with the values of the schema by position."""
+        last = {p.name for p in self.plan.parameters if p.keyword_only}
+        if self.plan.device_argument:
+            last.add("device")
+        named = {n: v for n, v in zip(self.front.arguments, arguments, strict=True) if n in last}
+        return self.public_op(*arguments[: len(arguments) - len(named)], **named)
