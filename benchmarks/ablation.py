@@ -20,16 +20,14 @@ from common import Call, Samples, clock_for, environment, interleave, microsecon
 from overhead import compiled
 from rivals import add_ops
 from warpops import _torch
-from warpops.packing import array_rest
+from warpops.packing import descriptor
 
 FORWARD = [
     ("the call", "whole"),
     ("  WarpOp.__call__ over the generated function", "method"),
     ("  the guard on all tensors", "guard"),
     ("  the output, past PyTorch's dispatcher", "empty"),
-    ("  the data pointers", "pointers"),
-    ("  packing the argument struct", "pack"),
-    ("  Warp's entry point, with the kernel's own work", "enter"),
+    ("  the native launch: pointers, packing, the kernel's own work", "launch"),
     ("  modes asked for, Python between", "rest"),
 ]
 BACKWARD = [
@@ -52,7 +50,7 @@ def pieces(count: int, size: int) -> dict[str, Call]:
             leaf.grad = None
         op(*leaves).backward(cotangent)
 
-    for _ in range(4):
+    for _ in range(300):  # until launches are native
         op(*sources)
         both()
     scope = op._call.__globals__
@@ -60,15 +58,9 @@ def pieces(count: int, size: int) -> dict[str, Call]:
     op(*sources)
     forward, backward = recall.forward.latest, recall.backward.latest
     launcher = op._instances.only.launcher
-    bounds, enter, _ = launcher.quick(torch.device("cpu"), (size,))
-    pack = launcher.packer("forward")
+    array = descriptor((size,), (1,), 4)
+    launch, start, _, _ = launcher.recall(torch.device("cpu"), (size,), (array,) * (count + 1))
     output = torch.empty(size)
-    rest = array_rest((size,), (1,), 4, 0, True)
-    values = [part for tensor in (*sources, output) for part in (tensor.data_ptr(), rest)]
-    packed = pack(*values)
-    names = [f"x{k}" for k in range(count + 1)]
-    made: dict[str, Any] = {}
-    exec(f"def pointers({', '.join(names)}): return {', '.join(f'{name}.data_ptr()' for name in names)}", made)
     empty = _torch.empty_strided_cpu
     assert empty is not None
     layout = ((size,), (1,), torch.float32)
@@ -77,9 +69,7 @@ def pieces(count: int, size: int) -> dict[str, Call]:
         "generated": lambda: op._call(*sources),
         "guard": lambda: forward.check(*sources),
         "empty": lambda: empty(*layout),
-        "pointers": lambda: made["pointers"](*sources, output),
-        "pack": lambda: pack(*values),
-        "enter": lambda: enter(bounds, packed),
+        "launch": lambda: launch((*sources, output), start),
         "forward": lambda: op(*leaves),
         "both": both,
         "adjoint": lambda: (backward.check(*leaves, cotangent), backward.run(*leaves, cotangent)),
@@ -96,7 +86,7 @@ def account(samples: Samples, prefix: str) -> dict[str, float]:
         if name.startswith(prefix)
     }
     found["method"] = found["whole"] - found["generated"]
-    parts = ("method", "guard", "empty", "pointers", "pack", "enter")
+    parts = ("method", "guard", "empty", "launch")
     found["rest"] = found["whole"] - sum(found[part] for part in parts)
     found["function"] = found["forward"] - found["whole"]
     found["engine"] = found["both"] - found["forward"] - found["adjoint"]

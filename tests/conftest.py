@@ -7,12 +7,21 @@ import torch
 import warp as wp
 
 from support import compiled, eager
-from warpops import _torch
+from warpops import _torch, native
 from warpops.emission import pieces
+from warpops.launch import FAST
 
 wp.config.log_level = wp.LOG_WARNING
 # The suite compiles many small modules: unoptimised code is made three times as fast, and computes the same.
 wp.config.optimization_level = 0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def native_launches():
+    """Remembered launches are native from the first on, as they are in a program that has run for a while."""
+    if FAST:
+        native.make()
+        assert native.ready()
 
 
 class PoisonedTorch:

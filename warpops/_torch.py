@@ -28,6 +28,9 @@ profiling: Callable[[], bool] = torch._C._autograd._profiler_enabled
 GUARDS: Any = getattr(torch._C._dynamo, "guards", None)
 """PyTorch's guards on tensors; without them no launch is recalled."""
 
+DATA_PTR: int = getattr(GUARDS, "_torchinductor_pyobject_tensor_data_ptr", 0)
+"""The address of PyTorch's ``void* (PyObject*)`` that tells a tensor's data pointer, as its generated code calls it."""
+
 empty_strided_cpu: Callable[..., torch.Tensor] | None = getattr(GUARDS, "_empty_strided_cpu", None)
 """``torch.empty_strided(size, stride, dtype=dtype)`` on the CPU, past the dispatcher."""
 

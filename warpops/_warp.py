@@ -194,14 +194,15 @@ class Compiled:
     would do.
     """
 
-    __slots__ = ("_adjoint", "_forward", "_hashers", "block_dim", "device", "exec", "kernel", "module")
+    __slots__ = ("_adjoint", "_forward", "block_dim", "device", "exec", "hashers", "kernel", "module")
 
     def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
         self.kernel = kernel
         self.module = kernel.module
         self.device = device
         self.block_dim = block_dim
-        self._hashers: Any = None
+        self.hashers: Any = None
+        """Of the module, as they were when it was loaded: Warp makes new ones when it has to be loaded again."""
 
     @property
     def has_adjoint(self) -> bool:
@@ -233,15 +234,23 @@ class Compiled:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
         hooks = self.exec.get_kernel_hooks(self.kernel)
         self._forward, self._adjoint = hooks.forward, hooks.backward
-        self._hashers = self.module.hashers
+        self.hashers = self.module.hashers
+
+    def entry(self, adjoint: bool) -> Any:
+        """The entry point as it was loaded: a function of packed bounds, arguments and, for the adjoint, adjoints."""
+        return self._adjoint if adjoint else self._forward
+
+    def address(self, adjoint: bool) -> int:
+        """Where it is."""
+        return ctypes.cast(self.entry(adjoint), ctypes.c_void_p).value or 0
 
     def forward(self, bounds: bytes, arguments: bytes) -> None:
-        if self.module.hashers is not self._hashers:
+        if self.module.hashers is not self.hashers:
             self.load()
         self._forward(bounds, arguments)
 
     def adjoint(self, bounds: bytes, arguments: bytes, adjoints: bytes) -> None:
-        if self.module.hashers is not self._hashers:
+        if self.module.hashers is not self.hashers:
             self.load()
         self._adjoint(bounds, arguments, adjoints)
 

@@ -107,8 +107,9 @@ class FrontEmitter(FunctionEmitter):
                     text.add(f"if {memory}.differentiable and {self.use('grad_enabled')}():")
                     text.add(f"    return {self.use('apply')}({arguments})")
                 text.add(f"return {self._first_results(f'{memory}.run({arguments})')}")
-            text.add(f"except {self.use('PackError')}:")
-            text.add("    pass")
+            error = text.free("error", "local")
+            text.add(f"except {self.use('NotRecalled')} as {error}:")
+            text.add(f"    {self.use('recall')}.forward.gave_way({memory}, {error})")
 
     def _emit_traced(self) -> None:
         """What Dynamo traces: refusals that PyTorch's parser has no words for, guards on floats, one call."""

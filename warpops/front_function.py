@@ -58,6 +58,20 @@ class FunctionEmitter:
         tests += [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling")]
         return " and ".join(tests)
 
+    def _try_remembered(self, what: str, tensors: list[str], more: list[str], names: str, given: str) -> None:
+        """Recall a launch where one applies; what is written next, indented, is for where none does."""
+        text = self.text
+        recalled = text.free("recalled", "local")
+        text.add(f"{recalled} = {self._remembered(what, tensors, more)}")
+        text.add(f"if {recalled}:")
+        text.add("    try:")
+        text.add(f"        {names} = {text.free('memory', 'local')}.run({given})")
+        error = text.free("error", "local")
+        text.add(f"    except {self.use('NotRecalled')} as {error}:")
+        text.add(f"        {self.use('recall')}.{what}.gave_way({text.free('memory', 'local')}, {error})")
+        text.add(f"        {recalled} = False")
+        text.add(f"if not {recalled}:")
+
     def _way(self, what: str, slots: Iterable[Slot], cotangents: Iterable[str] = ()) -> str:
         """Choose between the launch itself and its raw op: the op where anything watches or changes dispatch."""
         plain = self.use("PLAIN")
@@ -118,10 +132,7 @@ class FunctionEmitter:
                 text.add("else:")
                 with text.deeper():
                     if plan.recalls_forward:
-                        condition = self._remembered("forward", [s.name for s in plan.inputs if s.is_array])
-                        text.add(f"if {condition}:")
-                        text.add(f"    {names} = {text.free('memory', 'local')}.run({given})")
-                        text.add("else:")
+                        self._try_remembered("forward", [s.name for s in plan.inputs if s.is_array], [], names, given)
                     with text.deeper() if plan.recalls_forward else text.flat():
                         text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
                     if alive:
@@ -177,11 +188,8 @@ class FunctionEmitter:
                 with text.deeper():
                     arrays = [s.name for s in plan.inputs if s.is_array] + kept + live
                     if plan.recalls_backward:
-                        memory = text.free("memory", "local")
-                        condition = self._remembered("backward", arrays, [f"{memory}.needs == needs"])
-                        text.add(f"if {condition}:")
-                        text.add(f"    grads = {memory}.run({', '.join(parts[:-1])})")
-                        text.add("else:")
+                        more = [f"{text.free('memory', 'local')}.needs == needs"]
+                        self._try_remembered("backward", arrays, more, "grads", ", ".join(parts[:-1]))
                     with text.deeper() if plan.recalls_backward else text.flat():
                         text.add(f"grads = {self._way('backward', [*plan.inputs, *plan.kept], live)}({given})")
                         if plan.recalls_backward:

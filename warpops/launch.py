@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import threading
 from typing import Any
 
 import torch
 
-from . import _warp, devices
+from . import _warp, devices, native
 from .errors import GradientError
 from .kernel import KernelSignature
-from .packing import BOUNDS, Layout, argument_layout
+from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
 
 _lock = threading.RLock()
 
@@ -49,24 +50,45 @@ class Launcher:
     def adjoint_layout(self) -> Layout:
         return argument_layout(self.signature, adjoint=True)
 
-    def packer(self, quick: str) -> Any:
-        """The packer of a quick layout, made at its first use."""
+    def number_packer(self) -> Any:
+        """Packs the kernel's numbers, which ask Warp for their types at the first use."""
         made: list[Any] = []
 
         def pack(*values: Any) -> bytes:
             if not made:
-                made.append(argument_layout(self.signature, quick=quick).packer())
+                made.append(struct.Struct("=" + number_format(self.signature)).pack)
             packed: bytes = made[0](*values)
             return packed
 
         return pack
 
-    def quick(self, device: torch.device, dims: tuple[int, ...]) -> tuple[bytes, Any, Any] | None:
-        """Packed bounds and the entry points for a launch that has been made before; None where there is no short way."""
+    def recall(
+        self,
+        device: torch.device,
+        dims: tuple[int, ...],
+        descriptors: tuple[bytes, ...],
+        explicit: tuple[bytes, ...] | None = None,
+    ) -> tuple[native.Launch, bytes, Any, Any] | None:
+        """A launch that was made before, less its tensors and numbers; None where there is no short way.
+
+        Args:
+            descriptors: of the kernel's arrays, in its order.
+            explicit: for an adjoint launch, the descriptors of the explicit adjoints.
+
+        Returns:
+            What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
+            the module, and its ``hashers`` as they are.
+        """
         bounds = self._bounds.get(dims)
-        if bounds is None or self._fast is None or device.type != "cpu":
+        compiled = self._fast
+        if bounds is None or compiled is None or device.type != "cpu":
             return None
-        return bounds, self._fast.forward, self._fast.adjoint
+        adjoint = explicit is not None
+        image = argument_image(self.signature, descriptors, explicit)
+        start = native.Start(compiled.address(adjoint), bounds, image)
+        made = native.ready()
+        launch = made[bool(image.copies)] if made is not None else native.by_hand(compiled.entry(adjoint), start)
+        return launch, start.bytes, compiled.module, compiled.hashers
 
     def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
         """Launch the kernel over ``dims``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,18 @@ from .kernel import KernelSignature, Leaf
 
 PACK_ERRORS = (struct.error, OverflowError)
 """What ``struct`` raises for a number out of its type's range."""
+
+
+class OutdatedError(Exception):
+    """A remembered launch is of code that was replaced, or can be made a faster one."""
+
+
+NOT_RECALLED = (*PACK_ERRORS, OutdatedError)
+"""What makes a remembered launch give way to a whole one, which checks everything and says what is wrong."""
+
+POINTER = 8
+DESCRIPTOR = 56
+"""Bytes of a pointer, and of an array's descriptor: data, adjoint, four sizes, four strides, rank and flags."""
 
 
 @dataclass(frozen=True)
@@ -48,50 +61,100 @@ def _value_format(leaf: Leaf) -> str:
     return leaf.scalar.code
 
 
-def array_rest(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, flags: int, grad: bool) -> bytes:
-    """A descriptor less its data pointer (and, unless ``grad``, less its adjoint's): strides arrive in elements."""
+def descriptor(shape: Sequence[int], strides: Sequence[int], itemsize: int, flags: int = 0) -> bytes:
+    """An array's descriptor with null pointers; strides arrive in elements."""
     rank = len(shape)
     unused = f"{4 * (4 - rank)}x"
-    packed = struct.pack(
-        f"={rank}i{unused}{rank}i{unused}HH4x", *shape, *(strides[axis] * itemsize for axis in range(rank)), rank, flags
-    )
-    return bytes(8) + packed if grad else packed
+    steps = (strides[axis] * itemsize for axis in range(rank))
+    return struct.pack(f"=16x{rank}i{unused}{rank}i{unused}HH4x", *shape, *steps, rank, flags)
 
 
-_QUICK = {"forward": "Q48s", "attached": "QQ40s", "explicit": "Q48s"}
+class _Parts:
+    """Where the leaves of a concrete kernel's arguments are in its argument struct."""
 
-
-def argument_layout(kernel: KernelSignature, adjoint: bool = False, quick: str | None = None) -> Layout:
-    """The layout of a concrete kernel's arguments; of the explicit adjoints, only plain arrays are packed.
-
-    ``quick`` names a layout whose descriptors come as pointers and bytes (``array_rest``).
-    """
-    types = dict(_warp.argument_types(kernel.kernel))
-    structure = _warp.struct_layout(list(types.values()))
-    parts: list[tuple[int, int, str]] = []
-    offsets: list[int] = []
-    adjoint = adjoint or quick == "explicit"
-
-    def code(leaf: Leaf) -> str:
-        if not leaf.is_array:
-            return _value_format(leaf)
-        return _QUICK[quick] if quick is not None else _array_format(leaf)
-
-    for index, argument in enumerate(kernel.arguments):
-        start = getattr(structure, f"a{index}").offset
-        offsets.append(start)
-        if adjoint and (argument.struct or not argument.leaves[0].is_array):
-            continue
-        if argument.struct:
+    def __init__(self, kernel: KernelSignature) -> None:
+        types = dict(_warp.argument_types(kernel.kernel))
+        structure = _warp.struct_layout(list(types.values()))
+        self.offsets: list[int] = []
+        self.leaves: list[tuple[int, int, Leaf]] = []
+        """Offset, size and leaf, in order."""
+        self.total = ctypes.sizeof(structure)
+        for index, argument in enumerate(kernel.arguments):
+            start = getattr(structure, f"a{index}").offset
+            self.offsets.append(start)
             ctype = _warp.argument_ctype(types[argument.name])
             for leaf in argument.leaves:
-                offset, size = _field_offset(ctype, leaf.path[1:])
-                parts.append((start + offset, size, code(leaf)))
+                offset, size = _field_offset(ctype, leaf.path[1:]) if argument.struct else (0, ctypes.sizeof(ctype))
+                self.leaves.append((start + offset, size, leaf))
+
+
+def argument_layout(kernel: KernelSignature, adjoint: bool = False) -> Layout:
+    """The layout of a concrete kernel's arguments; of the explicit adjoints, only plain arrays are packed."""
+    found = _Parts(kernel)
+    parts = [
+        (offset, size, _array_format(leaf) if leaf.is_array else _value_format(leaf))
+        for offset, size, leaf in found.leaves
+        if not adjoint or _has_explicit_adjoint(leaf)
+    ]
+    return _join(parts, tuple(found.offsets), found.total)
+
+
+def _has_explicit_adjoint(leaf: Leaf) -> bool:
+    return leaf.is_array and len(leaf.path) == 1
+
+
+def number_format(kernel: KernelSignature) -> str:
+    """The format of a concrete kernel's numbers, one after the other; empty where it has none."""
+    return "".join(
+        _value_format(leaf) for argument in kernel.arguments for leaf in argument.leaves if not leaf.is_array
+    )
+
+
+@dataclass(frozen=True)
+class Image:
+    """The argument struct of a launch, for an adjoint followed by that of the explicit adjoints, less what changes."""
+
+    packed: bytes
+    """With zeros for pointers and numbers."""
+    second: int
+    """Where the explicit adjoints start; 0 where there are none."""
+    places: tuple[tuple[int, int], ...]
+    """For each pointer, which tensor's it is and where it goes: the arrays' in order, then their adjoints'."""
+    copies: tuple[tuple[int, int, int], ...]
+    """For each number, where it is in what ``number_format`` packs, where it goes, and how many bytes."""
+
+
+def argument_image(
+    kernel: KernelSignature, descriptors: Sequence[bytes], explicit: Sequence[bytes] | None = None
+) -> Image:
+    """The image of a launch of a concrete kernel.
+
+    Args:
+        descriptors: of the arrays, in the kernel's order.
+        explicit: for an adjoint, the descriptors of the explicit adjoints, those of plain arrays.
+    """
+    found = _Parts(kernel)
+    second = found.total + -found.total % 16 if explicit is not None else 0
+    packed = bytearray(second + found.total)
+    places: list[tuple[int, int]] = []
+    copies: list[tuple[int, int, int]] = []
+    plain = iter(explicit or ())
+    array = numbers = 0
+    for offset, _, leaf in found.leaves:
+        if not leaf.is_array:
+            size = struct.calcsize("=" + _value_format(leaf))
+            copies.append((numbers, offset, size))
+            numbers += size
             continue
-        leaf = argument.leaves[0]
-        size = ctypes.sizeof(_warp.argument_ctype(types[argument.name]))
-        parts.append((start, size, code(leaf)))
-    return _join(parts, tuple(offsets), ctypes.sizeof(structure))
+        packed[offset : offset + DESCRIPTOR] = descriptors[array]
+        places.append((array, offset))
+        if explicit is not None:
+            places.append((len(descriptors) + array, offset + POINTER))
+            if _has_explicit_adjoint(leaf):
+                packed[second + offset : second + offset + DESCRIPTOR] = next(plain)
+                places.append((len(descriptors) + array, second + offset))
+        array += 1
+    return Image(bytes(packed), second, tuple(places), tuple(copies))
 
 
 def _field_offset(ctype: Any, path: tuple[str, ...]) -> tuple[int, int]:

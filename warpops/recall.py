@@ -15,7 +15,7 @@ import torch
 
 from . import _torch
 from .instance import Instances
-from .packing import PACK_ERRORS
+from .packing import NOT_RECALLED, OutdatedError
 
 
 class Memory:
@@ -85,6 +85,13 @@ class Memories:
     def due(self) -> bool:
         """Whether a miss is worth remembering."""
         return self._pace.due()
+
+    def gave_way(self, memory: Memory, error: Exception) -> None:
+        """Forget a launch whose code was replaced; one that was given a wrong number stays."""
+        if isinstance(error, OutdatedError):
+            if self.latest is memory:
+                self.latest = NOTHING
+            self._older = tuple(one for one in self._older if one is not memory)
 
     def add(self, memory: Memory) -> None:
         if self.latest is not NOTHING:
@@ -166,8 +173,9 @@ class Into:
             try:
                 again(*values)
                 return
-            except PACK_ERRORS:  # a number that doesn't fit its type
-                pass
+            except NOT_RECALLED as error:
+                if isinstance(error, OutdatedError):
+                    self._memories = tuple(one for one in self._memories if one[-1] is not again) or _NO_MEMORIES
         self._run(*values)
         if self._pace is None:
             self._pace = Pace()

@@ -18,7 +18,7 @@ from .errors import ArgumentError, GradientError
 from .instance import Instance, Instances
 from .launch import FAST
 from .operators import Operators
-from .packing import PACK_ERRORS
+from .packing import NOT_RECALLED
 from .plan import OpPlan
 from .recall import Recall
 from .refusal import refusal_op, runtimes
@@ -108,7 +108,7 @@ class Runtime(Conversions, Traced, Operators):
             "launch_forward": self.instances.forward,
             "launch_backward": self.instances.backward,
             "recall": self.recall,
-            "PackError": PACK_ERRORS,
+            "NotRecalled": NOT_RECALLED,
             "guard_scalar": guard_number,
             "increment_version": increment_version,
             "Tensor": torch.Tensor,

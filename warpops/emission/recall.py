@@ -10,10 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ..packing import array_rest
+from ..packing import OutdatedError, descriptor
 from ..plan import Slot
 from . import pieces
 from .backward import RETAIN, Backward
+
+_LAUNCH = ("launch", "start", "module", "hashers")
+"""What a recalled launch consists of; see ``Launcher.recall``."""
 
 
 class Recall(Backward):
@@ -31,27 +34,44 @@ class Recall(Backward):
             self.text.add(f"{self.local(slot, 'shape')} = {slot.name}.shape")
             self.text.add(f"{self.local(slot, 'stride')} = {slot.name}.stride()")
 
-    def _rest(self, slot: Slot, what: str, sizes: list[str], strides: str, flags: int, grad: bool) -> str:
-        """Name the constant part of a descriptor."""
+    def _describe(self, slot: Slot, what: str, sizes: list[str], strides: str, flags: int = 0) -> str:
+        """Name an array's descriptor, which is constant but for its pointers."""
         assert slot.leaf.scalar is not None
-        rest = self.local(slot, what)
-        make = self.provide("array_rest", array_rest)
-        shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-        self.text.add(f"{rest} = {make}({shape}, {strides}, {slot.leaf.scalar.size}, {flags}, {grad})")
-        return rest
+        name = self.local(slot, what)
+        make = self.provide("descriptor", descriptor)
+        more = f", {flags}" if flags else ""
+        self.text.add(f"{name} = {make}({_tuple(sizes)}, {strides}, {slot.leaf.scalar.size}{more})")
+        return name
 
     def _input_sizes(self, slot: Slot) -> list[str]:
         return [f"{self.local(slot, 'shape')}[{axis}]" for axis in range(slot.leaf.ndim)]
 
-    def _quick(self, device: str, adjoint: bool = False) -> tuple[str, str]:
-        """Name the packed bounds and the entry point; the function returns None where there is no short way."""
+    def _recall(self, device: str, descriptors: list[str], explicit: list[str] | None = None) -> None:
+        """Name the parts of the launch; the function returns None where there is no short way."""
         text = self.text
-        quick, bounds, enter = text.local("quick"), text.local("bounds"), text.local("enter")
-        text.add(f"{quick} = {self.launcher}.quick({device}, {self.launch_size()})")
-        text.add(f"if {quick} is None:")
+        found = text.local("found")
+        given = [device, self.launch_size(), _tuple(descriptors)]
+        if explicit is not None:
+            given.append(_tuple(explicit))
+        text.add(f"{found} = {self.launcher}.recall({', '.join(given)})")
+        text.add(f"if {found} is None:")
         text.add("    return None")
-        text.add(f"{bounds}, _, {enter} = {quick}" if adjoint else f"{bounds}, {enter}, _ = {quick}")
-        return bounds, enter
+        text.add(f"{', '.join(map(text.local, _LAUNCH))} = {found}")
+
+    def _begin(self) -> None:
+        """Leave where the kernel's code was replaced since: the launch is of what was loaded then."""
+        module, hashers = self.text.local("module"), self.text.local("hashers")
+        self.text.add(f"if {module}.hashers is not {hashers}:")
+        self.text.add(f"    raise {self.provide('OutdatedError', OutdatedError)}")
+
+    def _launch_recalled(self, tensors: list[str]) -> None:
+        """The launch of all tensors, the arrays' and then their adjoints', and of the numbers."""
+        given = [_tuple(tensors), self.text.local("start")]
+        numbers = [self._packed_value(slot) for slot in self.plan.slots if not slot.is_array and slot.role != "size"]
+        if numbers:
+            pack = self.provide("pack_numbers", self.launcher_object.number_packer())
+            given.append(f"{pack}({', '.join(numbers)})")
+        self.text.add(f"{self.text.local('launch')}({', '.join(given)})")
 
     def _quickly_made(self, slot: Slot) -> bool:
         """Remembered launches are on the CPU, where an array takes half the time without PyTorch's dispatcher."""
@@ -80,21 +100,21 @@ class Recall(Backward):
             device = self.find_device()
             self.bind_sizes()
             shapes = self.shapes_of(fresh)
-            bounds, enter = self._quick(device)
-            rests: dict[str, str] = {}
+            descriptors = []
             for slot in plan.arrays:
                 if slot.role in ("output", "scratch", "inout"):
                     sizes = shapes.get(slot.name) or self._input_sizes(slot)
-                    rests[slot.name] = self._rest(slot, "rest", sizes, self._dense_strides(slot, sizes), 0, True)
+                    strides = self._dense_strides(slot, sizes)
                 else:
-                    stride = self.local(slot, "stride")
-                    rests[slot.name] = self._rest(slot, "rest", self._input_sizes(slot), stride, 0, True)
-            pack = self.provide("pack_quickly", self.launcher_object.packer("forward"))
+                    sizes, strides = self._input_sizes(slot), self.local(slot, "stride")
+                descriptors.append(self._describe(slot, "layout", sizes, strides))
+            self._recall(device, descriptors)
             empty = self.provide("empty_cpu", pieces.EMPTY_CPU)
             layouts = {slot.name: self._layout(slot, shapes[slot.name]) for slot in fresh if self._quickly_made(slot)}
             text.add("")
             again = text.local("again")
             with text.indented(f"def {again}({', '.join(self.arguments)}):"):
+                self._begin()
                 self.check_handles(device)
                 for slot in fresh:
                     if slot.name in layouts:
@@ -106,47 +126,33 @@ class Recall(Backward):
                 for slot in plan.slots:
                     if slot.role == "inout":
                         text.add(f"{slot.name} = {slot.name}.clone(memory_format={self.torch}.contiguous_format)")
-                parts = []
-                for slot in plan.slots:
-                    if slot.role == "size":
-                        continue
-                    parts.append(
-                        f"{slot.name}.data_ptr(), {rests[slot.name]}" if slot.is_array else self._packed_value(slot)
-                    )
-                self._enter(enter, bounds, [(pack, parts)])
+                self._launch_recalled([slot.name for slot in plan.arrays])
                 returned = [slot.name for slot in (*plan.result_slots, *plan.scratch)]
                 text.add(f"return {', '.join(returned)}")
             text.add("")
             text.add(f"return {again}")
 
-    def _enter(self, enter: str, bounds: str, packs: list[tuple[str, list[str]]]) -> None:
-        text = self.text
-        text.add(f"{enter}(")
-        text.add(f"    {bounds},")
-        for pack, parts in packs:
-            text.add(f"    {pack}(")
-            for part in parts:
-                text.add(f"        {part},")
-            text.add("    ),")
-        text.add(")")
+    def _describe_adjoint(self, shapes: dict[str, list[str]], dense: Iterable[Slot]) -> tuple[list[str], list[str]]:
+        """Name the descriptors of an adjoint launch: of the arguments, whose adjoints are attached, and the explicit
+        ones; ``dense`` arrays have no strides to be read."""
+        attached, explicit = [], []
+        without = {slot.name for slot in dense}
+        for slot in self.plan.arrays:
+            sizes = shapes.get(slot.name) or self._input_sizes(slot)
+            strides = self._dense_strides(slot, sizes) if slot.name in without else self.local(slot, "stride")
+            attached.append(self._describe(slot, "layout", sizes, strides, RETAIN if slot.retained else 0))
+            if len(slot.leaf.path) == 1:
+                explicit.append(
+                    self._describe(slot, "adjoint_layout", sizes, strides) if slot.retained else attached[-1]
+                )
+        return attached, explicit
 
-    def _adjoint_parts(
-        self, pointers: dict[str, str], attached: dict[str, str], explicit: dict[str, str]
-    ) -> tuple[list[str], list[str]]:
-        """What an adjoint launch packs: the arguments with their adjoints attached, and the explicit adjoints."""
-        parts, adjoints = [], []
-        for slot in self.plan.slots:
-            if slot.role == "size":
-                continue
-            if not slot.is_array:
-                parts.append(self._packed_value(slot))
-                continue
-            data = f"{slot.name}.data_ptr()" if slot.is_input or slot.saved else "0"
-            pointer = pointers.get(slot.name, "0")
-            parts.append(f"{data}, {pointer}, {attached[slot.name]}")
-            if slot.name in explicit:
-                adjoints.append(f"{pointer}, {explicit[slot.name]}")
-        return parts, adjoints
+    def _launch_adjoint(self) -> None:
+        plan = self.plan
+        given = {slot.name for slot in (*self.cotangents(), *(s for s in plan.gradients if s.role != "inout"))}
+        data = [slot.name if slot.is_input or slot.saved else "None" for slot in plan.arrays]
+        adjoints = [self.grad_name(slot) if slot.name in given else "None" for slot in plan.arrays]
+        self._launch_recalled([*data, *adjoints])
 
     def emit_recall_backward(self) -> None:
         text, plan = self.text, self.plan
@@ -162,17 +168,7 @@ class Recall(Backward):
             device = self.find_device()
             self.bind_sizes()
             shapes = self.shapes_of(fresh)
-            bounds, enter = self._quick(device, adjoint=True)
-            attached: dict[str, str] = {}
-            explicit: dict[str, str] = {}
-            for slot in plan.arrays:
-                sizes = shapes.get(slot.name) or self._input_sizes(slot)
-                strides = self._dense_strides(slot, sizes)
-                attached[slot.name] = self._rest(slot, "rest", sizes, strides, RETAIN if slot.retained else 0, False)
-                if len(slot.leaf.path) == 1:
-                    explicit[slot.name] = self._rest(slot, "adjoint_rest", sizes, strides, 0, True)
-            pack = self.provide("pack_attached", self.launcher_object.packer("attached"))
-            pack_explicit = self.provide("pack_explicit", self.launcher_object.packer("explicit"))
+            self._recall(device, *self._describe_adjoint(shapes, plan.arrays))
             empty = self.provide("empty_cpu", pieces.EMPTY_CPU)
             several = plan.zeroed_at_once and pieces.EMPTY_CPU is not None
             layouts = {slot.name: self._layout(slot, self._input_sizes(slot)) for slot in gradients if several}
@@ -182,37 +178,25 @@ class Recall(Backward):
             text.add("")
             again = text.local("again")
             with text.indented(f"def {again}({', '.join(parameters)}):"):
+                self._begin()
                 for slot in (*arrays, *plan.kept):
                     text.add(f"{slot.name} = {slot.name}.contiguous()")
-                pointers: dict[str, str] = {}
                 for slot in cots:
                     grad = self.grad_name(slot)
                     if slot.retained:
                         text.add(f"{grad} = {grad}.contiguous()")
                     else:
                         text.add(f"{grad} = {grad}.clone(memory_format={self.torch}.contiguous_format)")
-                    pointers[slot.name] = self.local(slot, "adjoint")
-                    text.add(f"{pointers[slot.name]} = {grad}.data_ptr()")
                 for slot in gradients:
-                    grad, pointer = self.grad_name(slot), self.local(slot, "adjoint")
-                    pointers[slot.name] = pointer
                     if slot.name in layouts:
                         make = f"{empty}({layouts[slot.name]}, {self.dtype(slot)})"
                     else:
                         make = f"{self.torch}.zeros_like({slot.name})"
-                    if slot.null_adjoint_safe:
-                        text.add(f"if {wants[slot.name]}:")
-                        text.add(f"    {grad} = {make}")
-                        text.add(f"    {pointer} = {grad}.data_ptr()")
-                        text.add("else:")
-                        text.add(f"    {grad}, {pointer} = None, 0")
-                    else:
-                        text.add(f"{grad} = {make}")
-                        text.add(f"{pointer} = {grad}.data_ptr()")
+                    condition = f" if {wants[slot.name]} else None" if slot.null_adjoint_safe else ""
+                    text.add(f"{self.grad_name(slot)} = {make}{condition}")
                 if layouts:
                     self.zero_gradients()
-                parts, adjoints = self._adjoint_parts(pointers, attached, explicit)
-                self._enter(enter, bounds, [(pack, parts), (pack_explicit, adjoints)])
+                self._launch_adjoint()
                 wanted = [self.grad_name(slot) for slot in plan.gradients]
                 if len(wanted) == 1:
                     text.add(f"return [{wanted[0]}]")
@@ -231,22 +215,17 @@ class Recall(Backward):
             self._leave_unless_dense()
             device = self.find_device()
             self.bind_sizes()
-            bounds, enter = self._quick(device)
-            rests = {
-                slot.name: self._rest(slot, "rest", self._input_sizes(slot), self.local(slot, "stride"), 0, True)
+            layouts = [
+                self._describe(slot, "layout", self._input_sizes(slot), self.local(slot, "stride"))
                 for slot in plan.arrays
-            }
-            pack = self.provide("pack_quickly", self.launcher_object.packer("forward"))
+            ]
+            self._recall(device, layouts)
             text.add("")
             again = text.local("again")
             with text.indented(f"def {again}({', '.join(parameters)}):"):
+                self._begin()
                 self.check_handles(device)
-                parts = [
-                    f"{slot.name}.data_ptr(), {rests[slot.name]}" if slot.is_array else self._packed_value(slot)
-                    for slot in plan.slots
-                    if slot.role != "size"
-                ]
-                self._enter(enter, bounds, [(pack, parts)])
+                self._launch_recalled([slot.name for slot in plan.arrays])
             text.add("")
             text.add(f"return {again}")
 
@@ -259,27 +238,17 @@ class Recall(Backward):
             self._leave_unless_dense()
             device = self.find_device()
             self.bind_sizes()
-            shapes = self.shapes_of([s for s in plan.slots if s.role == "output" and not s.saved])
-            bounds, enter = self._quick(device, adjoint=True)
-            attached: dict[str, str] = {}
-            explicit: dict[str, str] = {}
-            for slot in plan.arrays:
-                sizes = shapes.get(slot.name) or self._input_sizes(slot)
-                strides = self._dense_strides(slot, sizes) if slot.name in shapes else self.local(slot, "stride")
-                attached[slot.name] = self._rest(slot, "rest", sizes, strides, RETAIN if slot.retained else 0, False)
-                if len(slot.leaf.path) == 1:
-                    explicit[slot.name] = self._rest(slot, "adjoint_rest", sizes, strides, 0, True)
-            pack = self.provide("pack_attached", self.launcher_object.packer("attached"))
-            pack_explicit = self.provide("pack_explicit", self.launcher_object.packer("explicit"))
+            fresh = [s for s in plan.slots if s.role == "output" and not s.saved]
+            self._recall(device, *self._describe_adjoint(self.shapes_of(fresh), fresh))
             text.add("")
             again = text.local("again")
             with text.indented(f"def {again}({', '.join(parameters)}):"):
+                self._begin()
                 self.zero_gradients()
-                pointers = {
-                    slot.name: self._pointer(slot, self.grad_name(slot), always=False)
-                    for slot in (*self.cotangents(), *(s for s in plan.gradients if s.role != "inout"))
-                }
-                parts, adjoints = self._adjoint_parts(pointers, attached, explicit)
-                self._enter(enter, bounds, [(pack, parts), (pack_explicit, adjoints)])
+                self._launch_adjoint()
             text.add("")
             text.add(f"return {again}")
+
+
+def _tuple(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -1,0 +1,146 @@
+"""One C function that starts a kernel's launch: it reads the data pointers of all tensors, packs them, and calls the kernel.
+
+Asking each tensor for its pointer from Python and packing it costs 0.15 µs an array, several times what a small kernel
+takes. Warp brings a compiler along, so the function is compiled by Warp, as native code in a kernel of one thread that
+tells its address: a fresh cache of kernels takes a second or two for it once. So it is made after the first ``AFTER``
+launches of a process that would have used it. Whatever goes wrong on the way, launches go on without it.
+
+A launch comes as a ``Start``: bytes that hold all that is constant. The function reads nothing of Python's or PyTorch's
+objects itself; it calls Python's stable API and PyTorch's function for a tensor's pointer by their addresses.
+"""
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import warp as wp
+
+from . import _torch, _warp
+from .packing import BOUNDS, Image, OutdatedError, descriptor
+
+AFTER = 200
+"""How many launches of a process go without the function before it is made."""
+
+Launch = Callable[..., None]
+"""``launch(tensors, start)``, or ``launch(tensors, start, numbers)`` for a kernel that takes numbers."""
+
+_lock = threading.Lock()
+_waited = 0
+_made: tuple[Launch, Launch] | None = None
+_failed = False
+_kept: list[Any] = []
+
+_HEAD = struct.Struct("=6Q6I")
+_PLACE = struct.Struct("=2I")
+_COPY = struct.Struct("=3I")
+_POINTER = struct.Struct("=Q")
+
+
+class Start:
+    """What is constant about a launch, as the function reads it: addresses, tables, packed bounds, the argument structs.
+
+    Args:
+        entry: the address of the kernel's entry point.
+        bounds: packed launch bounds.
+        image: the argument structs, and where pointers and numbers go in them.
+    """
+
+    __slots__ = ("bounds", "bytes", "image")
+
+    def __init__(self, entry: int, bounds: bytes, image: Image) -> None:
+        self.bounds, self.image = bounds, image
+        table = b"".join(
+            [*(_PLACE.pack(*place) for place in image.places), *(_COPY.pack(*copy) for copy in image.copies)]
+        )
+        at = _HEAD.size + len(table) + -len(table) % 8
+        after = at + len(bounds) + -len(bounds) % 16
+        head = _HEAD.pack(
+            *(entry, *_addresses()),
+            *(len(image.packed), image.second, len(image.places), len(image.copies), at, after),
+        )
+        self.bytes = (head + table).ljust(at, b"\0") + bounds.ljust(after - at, b"\0") + image.packed
+
+
+def by_hand(entry: Callable[..., None], start: Start) -> Launch:
+    """The function's work in Python, until there is the function."""
+    image = start.image
+
+    def launch(tensors: tuple[Any, ...], _: bytes, numbers: bytes = b"") -> None:
+        if due():
+            raise OutdatedError
+        made = bytearray(image.packed)
+        for index, at in image.places:
+            if tensors[index] is not None:
+                _POINTER.pack_into(made, at, tensors[index].data_ptr())
+        for source, at, count in image.copies:
+            made[at : at + count] = numbers[source : source + count]
+        if image.second:
+            entry(start.bounds, bytes(made[: image.second]), bytes(made[image.second :]))
+        else:
+            entry(start.bounds, bytes(made))
+
+    return launch
+
+
+def ready() -> tuple[Launch, Launch] | None:
+    """The function, for launches without numbers and with; None where there is none (yet)."""
+    return _made
+
+
+def due() -> bool:
+    """Count a launch that goes without the function, and make it when there were enough; whether it is there."""
+    global _waited
+    if _made is not None:
+        return True
+    if _failed:
+        return False
+    _waited += 1
+    if _waited <= AFTER:
+        return False
+    make()
+    return _made is not None
+
+
+def make() -> None:
+    global _made, _failed
+    with _lock:
+        if _made is not None or _failed:
+            return
+        try:
+            _made = _build()
+        except Exception:  # a compiler, a Python or a PyTorch that differs: launches go on without
+            _failed = True
+
+
+def _addresses() -> tuple[int, ...]:
+    """PyTorch's function for a tensor's pointer; ``PyTuple_GetItem``, ``None``, and the two that hand on the GIL."""
+    python = ctypes.pythonapi
+    functions = [python.PyTuple_GetItem, python.PyEval_SaveThread, python.PyEval_RestoreThread]
+    item, save, restore = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return (_torch.DATA_PTR or 0, item, id(None), save, restore)
+
+
+def _build() -> tuple[Launch, Launch]:
+    if not _torch.DATA_PTR:
+        raise RuntimeError("PyTorch doesn't tell its function for a tensor's pointer")
+    from .native_kernel import tell_address  # a kernel, which Warp would build along with a program's own
+
+    _warp.runtime_ready()
+    address = torch.zeros(1, dtype=torch.int64, device="cpu")
+    array = wp.from_torch(address, dtype=wp.uint64, requires_grad=False)
+    wp.launch(tell_address, 1, inputs=[array], device="cpu", record_tape=False)
+    found = int(address)
+    compiled = _warp.Compiled(tell_address, wp.get_device("cpu"), _warp.resolved_block_dim(wp.get_device("cpu"), None))
+    compiled.load()
+    _kept.append(compiled)  # code lives as long as what was loaded
+    plain = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.c_char_p)(found)
+    numbered = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.c_char_p, ctypes.c_char_p)(found)
+    address.zero_()
+    image = Image(descriptor((1,), (1,), 8), 0, ((0, 0),), ())
+    plain((address,), Start(compiled.address(False), BOUNDS[1](1, 1, 1), image).bytes)
+    if int(address) != found:
+        raise RuntimeError("the function doesn't launch as Warp does")
+    return plain, numbered
