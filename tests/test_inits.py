@@ -164,3 +164,15 @@ def test_nan_inputs_stay_where_they_are(mode):
     op = make()
     _, (grad,) = values_and_grads(lambda x: mode(op)(x, torch.tensor([True, False, True, False]))[0], (x,))
     assert not torch.isnan(grad).any()
+
+
+@pytest.mark.parametrize("init", [1e300, {"y": -1e300}])
+def test_an_init_that_the_type_can_not_hold(init):
+    with pytest.raises(SignatureError, match=r"init of 'y' is .*, which float32 can't hold"):
+        make(init=init)
+
+
+@pytest.mark.parametrize("init", ["ones", None, 10**400])
+def test_an_init_that_is_none(init):
+    with pytest.raises(SignatureError, match="init of 'y' is 'auto', 'zeros', 'empty' or a number, and got"):
+        make(init={"y": init})

@@ -166,3 +166,8 @@ def test_opcheck():
     torch.library.opcheck(op.overload, (torch.randn(3, TILE, requires_grad=True),))
     op = warp_op(multiply, "a[n, 8], b[8, m] -> c[n, m]", dim="n // 4, m // 4", tiled=True, block_dim=32)
     torch.library.opcheck(op.overload, (torch.randn(8, 8, requires_grad=True), torch.randn(8, 4, requires_grad=True)))
+
+
+def test_tiled_is_a_bool():
+    with pytest.raises(SignatureError, match="tiled is True or False, and got 'yes'"):
+        warp_op(row_norms, "x[n, 8] -> y[n]", tiled="yes")

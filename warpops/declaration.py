@@ -164,7 +164,7 @@ def _dims(value: object, what: str, op: str) -> Dims | Callback:
 def _init(value: object, what: str, op: str) -> str | float:
     if isinstance(value, str) and value in ("auto", "zeros", "empty"):
         return value
-    if isinstance(value, (int, float)):
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**1023):
         return value
     raise SignatureError(f"{op}: {what} is 'auto', 'zeros', 'empty' or a number, and got {value!r}")
 
@@ -247,6 +247,8 @@ def declare(
                 raise SignatureError(f"{op}: scratch needs every size, as in 'tmp[n, 3]', and got {str(term)!r}")
     if block_dim is not None and (not isinstance(block_dim, int) or isinstance(block_dim, bool) or block_dim < 1):
         raise SignatureError(f"{op}: block_dim is a positive int, and got {block_dim!r}")
+    if not isinstance(tiled, bool):
+        raise SignatureError(f"{op}: tiled is True or False, and got {tiled!r}")
     extra = names_of(sizes, "sizes", op)
     for size in extra:
         if "." in size:
@@ -268,5 +270,5 @@ def declare(
         tensor_scalars=names_of(tensor_scalars, "tensor_scalars", op),
         backward=backward,
         block_dim=block_dim,
-        tiled=bool(tiled),
+        tiled=tiled,
     )

@@ -7,6 +7,7 @@ leaf, a struct is one leaf per field.
 from __future__ import annotations
 
 import inspect
+import struct
 import typing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -43,6 +44,16 @@ class Scalar:
     @property
     def differentiable(self) -> bool:
         return self.kind == "float"
+
+    def holds(self, value: float) -> bool:
+        """Whether this type has the number: an int in its range; any float without overflow, inf and nan."""
+        if self.kind != "float":
+            return self.low <= value <= self.high and float(value).is_integer()
+        try:
+            struct.pack("<f" if self.name == "bfloat16" else f"<{self.code}", value)
+        except (OverflowError, struct.error):
+            return False
+        return True
 
 
 def _int(name: str, bits: int, code: str, *dtypes: torch.dtype) -> Scalar:

@@ -351,9 +351,7 @@ def _check_inits(kernel: KernelSignature, declaration: Declaration, effects: Eff
 
 def _check_number(kernel: KernelSignature, slot: Slot, value: str | float) -> None:
     scalar = slot.leaf.scalar
-    if isinstance(value, str) or scalar is None or scalar.kind == "float":
-        return
-    if not float(value).is_integer() or not scalar.low <= value <= scalar.high:
+    if not isinstance(value, str) and scalar is not None and not scalar.holds(value):
         raise SignatureError(f"{kernel.name}: init of '{slot.label}' is {value!r}, which {scalar.name} can't hold")
 
 
