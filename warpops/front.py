@@ -106,7 +106,7 @@ class FrontEmitter(FunctionEmitter):
                 if self._needs_function():
                     text.add(f"if {memory}.differentiable and {self.use('grad_enabled')}():")
                     text.add(f"    return {self.use('apply')}({arguments})")
-                text.add(f"return {self._first_results(f'{memory}.run({arguments})')}")
+                text.add(f"return {self._first_results(self._recalled())}")
             error = text.free("error", "local")
             text.add(f"except {self.use('NotRecalled')} as {error}:")
             text.add(f"    {self.use('recall')}.forward.gave_way({memory}, {error})")

@@ -45,12 +45,13 @@ class FunctionEmitter:
         return bool(self.plan.gradients) and bool(self.front.cotangents)
 
     def _remembered(self, what: str, tensors: list[str], more: Iterable[str] = ()) -> str:
-        """The condition under which a remembered launch applies; names the memory."""
+        """The condition under which a remembered launch applies; names the memory, and a tuple of the tensors."""
         memory, recall = self.text.free("memory", "local"), f"{self.use('recall')}.{what}"
-        given = ", ".join(tensors)
+        given = self.text.free("given", "local")
+        self.text.add(f"{given} = {self.tuple_of(tensors)}")
         self.text.add(f"{memory} = {recall}.latest")
-        self.text.add(f"if not {memory}.check({given}):")
-        self.text.add(f"    {memory} = {recall}.find({given})")
+        self.text.add(f"if not {memory}.check(*{given}):")
+        self.text.add(f"    {memory} = {recall}.find(*{given})")
         numbers = [slot.name for slot in self.plan.sizing]
         tests = [f"{memory}.run", *more]
         if numbers:
@@ -58,14 +59,19 @@ class FunctionEmitter:
         tests += [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling")]
         return " and ".join(tests)
 
-    def _try_remembered(self, what: str, tensors: list[str], more: list[str], names: str, given: str) -> None:
+    def _recalled(self) -> str:
+        """The call of a remembered forward: the tensors at once, then the numbers."""
+        numbers = [slot.name for slot in self.plan.inputs if not slot.is_array]
+        return f"{self.text.free('memory', 'local')}.run({', '.join([self.text.free('given', 'local'), *numbers])})"
+
+    def _try_remembered(self, what: str, tensors: list[str], more: list[str], names: str, call: str) -> None:
         """Recall a launch where one applies; what is written next, indented, is for where none does."""
         text = self.text
         recalled = text.free("recalled", "local")
         text.add(f"{recalled} = {self._remembered(what, tensors, more)}")
         text.add(f"if {recalled}:")
         text.add("    try:")
-        text.add(f"        {names} = {text.free('memory', 'local')}.run({given})")
+        text.add(f"        {names} = {call}")
         error = text.free("error", "local")
         text.add(f"    except {self.use('NotRecalled')} as {error}:")
         text.add(f"        {self.use('recall')}.{what}.gave_way({text.free('memory', 'local')}, {error})")
@@ -132,7 +138,8 @@ class FunctionEmitter:
                 text.add("else:")
                 with text.deeper():
                     if plan.recalls_forward:
-                        self._try_remembered("forward", [s.name for s in plan.inputs if s.is_array], [], names, given)
+                        arrays = [s.name for s in plan.inputs if s.is_array]
+                        self._try_remembered("forward", arrays, [], names, self._recalled())
                     with text.deeper() if plan.recalls_forward else text.flat():
                         text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
                     if alive:
@@ -188,8 +195,9 @@ class FunctionEmitter:
                 with text.deeper():
                     arrays = [s.name for s in plan.inputs if s.is_array] + kept + live
                     if plan.recalls_backward:
-                        more = [f"{text.free('memory', 'local')}.needs == needs"]
-                        self._try_remembered("backward", arrays, more, "grads", ", ".join(parts[:-1]))
+                        memory = text.free("memory", "local")
+                        call = f"{memory}.run({', '.join(parts[:-1])})"
+                        self._try_remembered("backward", arrays, [f"{memory}.needs == needs"], "grads", call)
                     with text.deeper() if plan.recalls_backward else text.flat():
                         text.add(f"grads = {self._way('backward', [*plan.inputs, *plan.kept], live)}({given})")
                         if plan.recalls_backward:

@@ -1,8 +1,8 @@
 """The launches for tensors whose sizes and strides were seen before: everything that then is constant is worked out once.
 
-``recall_forward`` and ``recall_backward`` return a function of the same arguments that allocates, packs pointers and
-launches; ``recall_forward_into`` and ``recall_backward_into`` one that launches over given buffers, as compiled code calls
-it. ``warpops.recall`` decides when they apply.
+``recall_forward`` and ``recall_backward`` return a function that allocates and launches, of a tuple of the tensors and the
+numbers, and of the same arguments; ``recall_forward_into`` and ``recall_backward_into`` one that launches over given buffers,
+as compiled code calls it. ``warpops.recall`` decides when they apply.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Recall(Backward):
         self.text.add(f"if {module}.hashers is not {hashers}:")
         self.text.add(f"    raise {self.provide('OutdatedError', OutdatedError)}")
 
-    def _launch_recalled(self, tensors: list[str]) -> None:
-        """The launch of all tensors, the arrays' and then their adjoints', and of the numbers."""
-        given = [_tuple(tensors), self.text.local("start")]
+    def _launch_recalled(self, tensors: str) -> None:
+        """The launch of a tuple of all tensors, the arrays' and then their adjoints', and of the numbers."""
+        given = [tensors, self.text.local("start")]
         numbers = [self._packed_value(slot) for slot in self.plan.slots if not slot.is_array and slot.role != "size"]
         if numbers:
             pack = self.provide("pack_numbers", self.launcher_object.number_packer())
@@ -113,9 +113,15 @@ class Recall(Backward):
             layouts = {slot.name: self._layout(slot, shapes[slot.name]) for slot in fresh if self._quickly_made(slot)}
             text.add("")
             again = text.local("again")
-            with text.indented(f"def {again}({', '.join(self.arguments)}):"):
+            given = text.local("given")
+            # The tensors come as one tuple, which is the launch's own but for what is made here.
+            extends = plan.arrays == (*arrays, *fresh) and not any(slot.role == "inout" for slot in arrays)
+            numbers = [slot.name for slot in plan.inputs if not slot.is_array]
+            with text.indented(f"def {again}({', '.join([given, *numbers])}):"):
                 self._begin()
                 self.check_handles(device)
+                if not extends:
+                    text.add(f"{_tuple([slot.name for slot in arrays])} = {given}")
                 for slot in fresh:
                     if slot.name in layouts:
                         text.add(f"{slot.name} = {empty}({layouts[slot.name]}, {self.dtype(slot)})")
@@ -126,7 +132,8 @@ class Recall(Backward):
                 for slot in plan.slots:
                     if slot.role == "inout":
                         text.add(f"{slot.name} = {slot.name}.clone(memory_format={self.torch}.contiguous_format)")
-                self._launch_recalled([slot.name for slot in plan.arrays])
+                tensors = _tuple([slot.name for slot in (fresh if extends else plan.arrays)])
+                self._launch_recalled(f"{given} + {tensors}" if extends else tensors)
                 returned = [slot.name for slot in (*plan.result_slots, *plan.scratch)]
                 text.add(f"return {', '.join(returned)}")
             text.add("")
@@ -152,7 +159,7 @@ class Recall(Backward):
         given = {slot.name for slot in (*self.cotangents(), *(s for s in plan.gradients if s.role != "inout"))}
         data = [slot.name if slot.is_input or slot.saved else "None" for slot in plan.arrays]
         adjoints = [self.grad_name(slot) if slot.name in given else "None" for slot in plan.arrays]
-        self._launch_recalled([*data, *adjoints])
+        self._launch_recalled(_tuple([*data, *adjoints]))
 
     def emit_recall_backward(self) -> None:
         text, plan = self.text, self.plan
@@ -225,7 +232,7 @@ class Recall(Backward):
             with text.indented(f"def {again}({', '.join(parameters)}):"):
                 self._begin()
                 self.check_handles(device)
-                self._launch_recalled([slot.name for slot in plan.arrays])
+                self._launch_recalled(_tuple([slot.name for slot in plan.arrays]))
             text.add("")
             text.add(f"return {again}")
 
