@@ -101,6 +101,50 @@ def bounded(x: wp.array[float], y: wp.array[float]):
 
 
 @wp.kernel
+def guarded(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    if i >= x.shape[0]:
+        return
+    y[i] = 2.0 * x[i]
+
+
+@wp.kernel
+def guarded_body(x: wp.array2d[float], w: wp.array[float], y: wp.array2d[float]):
+    i, j = wp.tid()
+    if y.shape[0] > i and i < x.shape[0]:
+        y[i, j] = x[i, j] * w[2]
+
+
+@wp.kernel
+def guarded_by_another(x: wp.array[float], w: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    if i < w.shape[0]:
+        y[i] = x[i]
+
+
+@wp.kernel
+def guarded_by_another_axis(x: wp.array2d[float], y: wp.array[float]):
+    i = wp.tid()
+    if i < x.shape[1]:
+        y[i] = x[i, 0]
+
+
+@wp.kernel
+def last_row(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    if i < x.shape[0] - 1:
+        y[i] = x[i]
+
+
+@wp.kernel
+def guarded_by_a_number(x: wp.array[float], n: int, y: wp.array[float]):
+    i = wp.tid()
+    if i >= n:
+        return
+    y[i] = x[i]
+
+
+@wp.kernel
 def divided(x: wp.array[float], y: wp.array[float]):
     i = wp.tid()
     y[i] = x[i] / float(x.shape[0])
@@ -183,6 +227,13 @@ KNOWN = {
     "the coordinate as a number": (numbered, "x[n] -> y[n]", {}, None),
     "the coordinate as a seed": (seeded, "x[n] -> y[n]", {"dim": "n"}, None),
     "the coordinate in a condition": (bounded, "x[n] -> y[n]", {"dim": "n"}, None),
+    "a guard": (guarded, "x[n] -> y[n]", {"dim": "n"}, "x y"),
+    "guards around the body": (guarded_body, "x[n, m], w[k] -> y[n, m]", {"dim": "n, m"}, "x y"),
+    "a guard that the launch outruns": (guarded, "x[n] -> y[n]", {"dim": "n + 1"}, None),
+    "a guard by another array": (guarded_by_another, "x[n], w[k] -> y[n]", {"dim": "n"}, None),
+    "a guard by another axis": (guarded_by_another_axis, "x[n, m] -> y[n]", {"dim": "n"}, None),
+    "all rows but the last": (last_row, "x[n] -> y[n]", {"dim": "n"}, None),
+    "a guard by a number": (guarded_by_a_number, "x[k] -> y[k]", {"dim": "k"}, None),
     "the size in the kernel": (divided, "x[n] -> y[n]", {}, None),
     "the other axis": (crossed, "x[m, n] -> y[n, m]", {}, None),
     "an alias": (renamed, "x[n] -> y[n]", {}, None),

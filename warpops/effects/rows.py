@@ -95,6 +95,8 @@ class _Walk:
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.Subscript) and self._element(node):
             return
+        if isinstance(node, ast.Compare) and self._is_guard(node):
+            return
         if isinstance(node, ast.Call):
             self._call(node)
             return
@@ -125,6 +127,21 @@ class _Walk:
             axis = node.slice.value if isinstance(node.slice, ast.Constant) else None
             return self.label(node.value.value) in self.rows and isinstance(axis, int) and axis >= 1
         return False
+
+    def _is_guard(self, node: ast.Compare) -> bool:
+        """``i < x.shape[0]`` of an array with rows, as many as there are threads: true of all rows, and of any part."""
+        if len(node.ops) != 1:
+            return False
+        left, right = node.left, node.comparators[0]
+        if isinstance(node.ops[0], (ast.Lt, ast.GtE)):
+            return self.is_own(left) and self._counts_rows(right)
+        return isinstance(node.ops[0], (ast.Gt, ast.LtE)) and self._counts_rows(left) and self.is_own(right)
+
+    def _counts_rows(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Attribute):
+            return False
+        axis = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        return node.value.attr == "shape" and axis == 0 and self.label(node.value.value) in self.rows
 
     def _name(self, node: ast.Name) -> None:
         if node.id == self.coordinate:
