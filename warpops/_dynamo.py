@@ -7,12 +7,12 @@ when a new PyTorch changes any of it.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
+from . import locks
 from .value_checks import flatten, plain_number
 
-_lock = threading.Lock()
+_lock = locks.plain()
 
 
 def is_warp_value(value: object) -> bool:

@@ -23,6 +23,9 @@ dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 
 function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 
+tracing: Callable[[], Any] = getattr(torch._C, "_get_tracing_state")  # noqa: B009
+"""The state of ``torch.jit.trace``; None outside of it."""
+
 profiling: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 GUARDS: Any = getattr(torch._C._dynamo, "guards", None)
@@ -39,6 +42,26 @@ is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = getattr(torch._C, "_is_
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Tensors whose dispatch nobody overrides."""
+
+_ordinary: dict[str, frozenset[int]] = {}
+
+
+def is_ordinary(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is just dense memory: of a class and of dispatch keys that nothing is asked about.
+
+    Lazily negated and all-zero tensors aren't, nor those of functionalization, nested and sparse ones.
+    """
+    if tensor.__class__ not in PLAIN:
+        return False
+    kind = tensor.device.type
+    known = _ordinary.get(kind)
+    if known is None:
+        found = []
+        for inference in (False, True):
+            with torch.inference_mode(inference):
+                found.append(torch._C._dispatch_keys(torch.empty(0, device=kind)).raw_repr())
+        known = _ordinary[kind] = frozenset(found)
+    return torch._C._dispatch_keys(tensor).raw_repr() in known
 
 
 def quick_apply(function: Any) -> Any:
@@ -84,6 +107,10 @@ def has_tangent(tensor: torch.Tensor) -> bool:
         # PyTorch can't look into a batched tensor. Below the vmap the jvp of our autograd functions raises.
         return False
     return forward_ad.unpack_dual(tensor).tangent is not None
+
+
+MOST_ARGUMENTS = 64
+"""How many arguments PyTorch's dispatcher takes."""
 
 
 def publish(namespace: str, name: str, overload: Any) -> None:
@@ -168,11 +195,7 @@ def is_vmapped(values: tuple[Any, ...]) -> bool:
 
 def can_guard(tensors: Sequence[Any]) -> bool:
     """Whether tensors are such that a guard's verdict says all: plain ones, each once."""
-    return (
-        GUARDS is not None
-        and len({id(t) for t in tensors}) == len(tensors)
-        and all(t.__class__ in PLAIN and not t.is_neg() for t in tensors)
-    )
+    return GUARDS is not None and len({id(t) for t in tensors}) == len(tensors) and all(map(is_ordinary, tensors))
 
 
 def guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:

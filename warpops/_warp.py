@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import inspect
 import itertools
-import threading
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +17,8 @@ import warp._src.codegen as _codegen
 import warp._src.context as _context
 import warp._src.types as _types
 
-from .errors import ArgumentError
+from . import locks
+from .errors import ArgumentError, GradientError
 
 _exec_ids = itertools.count(1_000_000, 1_000)
 
@@ -183,7 +183,25 @@ def argument_ctype(warp_type: Any) -> Any:
     return warp_type._type_
 
 
-_loading = threading.RLock()
+_loading = locks.reentrant()
+
+
+class Loaded(typing.NamedTuple):
+    """The code of one kernel. Whoever runs it holds this object: Warp unloads code with the last reference to ``exec``."""
+
+    exec: Any
+    forward: Any
+    adjoint: Any
+    """A function of packed bounds, arguments and explicit adjoints; None where the kernel has no backward."""
+    hashers: Any
+    """The module's, as they were: Warp makes new ones when it has to be loaded again."""
+
+    def entry(self, adjoint: bool) -> Any:
+        return self.adjoint if adjoint else self.forward
+
+    def address(self, adjoint: bool) -> int:
+        """Where an entry point is."""
+        return ctypes.cast(self.entry(adjoint), ctypes.c_void_p).value or 0
 
 
 class Compiled:
@@ -194,35 +212,37 @@ class Compiled:
     would do.
     """
 
-    __slots__ = ("_adjoint", "_forward", "block_dim", "device", "exec", "hashers", "kernel", "module")
+    __slots__ = ("block_dim", "device", "kernel", "loaded", "module")
+
+    loaded: Loaded
 
     def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
         self.kernel = kernel
         self.module = kernel.module
         self.device = device
         self.block_dim = block_dim
-        self.hashers: Any = None
-        """Of the module, as they were when it was loaded: Warp makes new ones when it has to be loaded again."""
 
     @property
     def has_adjoint(self) -> bool:
-        return self._adjoint is not None
+        return self.current().adjoint is not None
 
-    def load(self) -> None:
+    def load(self) -> Loaded:
         """Build and load the module where that is needed, and look the entry points up.
 
         Warp's own loading isn't made for several threads, and its modules are shared by kernels.
         """
         with _loading:
-            self._load()
+            self.loaded = self._load()
+            return self.loaded
 
-    def _load(self) -> None:
+    def _load(self) -> Loaded:
         # Until Warp 1.16 a second attempt may build something else out of what the first one left.
         failed = getattr(self.kernel, "build_error", None)
         if failed is not None:
             raise ArgumentError(failed)
+        hashers = self.module.hashers
         try:
-            self.exec = self.module.load(self.device, self.block_dim)
+            found = self.module.load(self.device, self.block_dim)
         except Exception as error:
             if getattr(self.kernel, "op_name", None) is None:
                 raise
@@ -230,35 +250,48 @@ class Compiled:
             wanted = f"{self.kernel.op_name}: the generic kernel can't be built for the types of this call ({types})"
             self.kernel.build_error = f"{wanted}: {error}"
             raise ArgumentError(self.kernel.build_error) from error
-        if not self.exec:
+        if not found:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
-        hooks = self.exec.get_kernel_hooks(self.kernel)
-        self._forward, self._adjoint = hooks.forward, hooks.backward
-        self.hashers = self.module.hashers
+        hooks = found.get_kernel_hooks(self.kernel)
+        return Loaded(found, hooks.forward, hooks.backward, hashers)
 
-    def entry(self, adjoint: bool) -> Any:
-        """The entry point as it was loaded: a function of packed bounds, arguments and, for the adjoint, adjoints."""
-        return self._adjoint if adjoint else self._forward
-
-    def address(self, adjoint: bool) -> int:
-        """Where it is."""
-        return ctypes.cast(self.entry(adjoint), ctypes.c_void_p).value or 0
+    def current(self) -> Loaded:
+        """The code of the kernel as it is now."""
+        loaded = self.loaded
+        return loaded if self.module.hashers is loaded.hashers else self.load()
 
     def forward(self, bounds: bytes, arguments: bytes) -> None:
-        if self.module.hashers is not self.hashers:
-            self.load()
-        self._forward(bounds, arguments)
+        loaded = self.loaded
+        if self.module.hashers is not loaded.hashers:
+            loaded = self.load()
+        loaded.forward(bounds, arguments)
 
     def adjoint(self, bounds: bytes, arguments: bytes, adjoints: bytes) -> None:
-        if self.module.hashers is not self.hashers:
-            self.load()
-        self._adjoint(bounds, arguments, adjoints)
+        loaded = self.loaded
+        if self.module.hashers is not loaded.hashers:
+            loaded = self.load()
+        if loaded.adjoint is None:
+            raise no_adjoint(self.kernel)
+        loaded.adjoint(bounds, arguments, adjoints)
+
+
+def no_adjoint(kernel: Any) -> GradientError:
+    """What is said where a gradient is asked of a kernel that was built without its adjoint."""
+    return GradientError(
+        f"{kernel.key}: the kernel is compiled without its backward (enable_backward=False), so that it has no gradient"
+    )
+
+
+_ready = False
 
 
 def runtime_ready() -> None:
-    """Start Warp quietly where nobody has yet."""
-    if _context.runtime is None:
-        wp.init()
+    """Start Warp quietly where nobody has yet. Warp starts in steps, which other threads mustn't see."""
+    global _ready
+    if not _ready:
+        with _loading:
+            wp.init()
+            _ready = True
 
 
 def resolved_block_dim(device: Any, block_dim: int | None) -> int:

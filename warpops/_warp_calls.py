@@ -22,6 +22,8 @@ import warp._src.context as _context
 import warp._src.types as _types
 import warp._src.utils as _utils
 
+from . import locks
+
 
 class Watcher(Protocol):
     """What a program's run does with its calls of Warp."""
@@ -53,7 +55,7 @@ LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Warp's functions that work on arrays without a launch: the arguments that they read, and those that they write."""
 
 _local = threading.local()
-_lock = threading.Lock()
+_lock = locks.plain()
 _users = 0
 _installed: list[tuple[Any, str, Any, Any]] = []
 

@@ -101,11 +101,11 @@ class FrontEmitter(FunctionEmitter):
         condition = self._remembered("forward", tensors, [f"{self.use('forward_ad')}._current_level < 0"])
         memory = text.free("memory", "local")
         with text.indented(f"if {condition}:"):
+            if self._needs_function():
+                text.add(f"if {memory}.differentiable and {self.use('grad_enabled')}():")
+                text.add(f"    return {self.use('apply')}({arguments})")
             text.add("try:")
             with text.deeper():
-                if self._needs_function():
-                    text.add(f"if {memory}.differentiable and {self.use('grad_enabled')}():")
-                    text.add(f"    return {self.use('apply')}({arguments})")
                 text.add(f"return {self._first_results(self._recalled())}")
             error = text.free("error", "local")
             text.add(f"except {self.use('NotRecalled')} as {error}:")

@@ -80,20 +80,16 @@ class FunctionEmitter:
 
     def _way(self, what: str, slots: Iterable[Slot], cotangents: Iterable[str] = ()) -> str:
         """Choose between the launch itself and its raw op: the op where anything watches or changes dispatch."""
-        plain = self.use("PLAIN")
-        tests = [
-            f"not {self.use('dispatch_modes')}()",
-            f"not {self.use('function_mode')}()",
-            f"not {self.use('profiling')}()",
-        ]
+        ordinary = self.use("is_ordinary")
+        tests = [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling", "tracing")]
         for slot in slots:
             if slot.is_array:
-                test = f"{slot.name}.__class__ in {plain} and not {slot.name}.is_neg()"
+                test = f"{ordinary}({slot.name})"
                 tests.append(f"({slot.name} is None or {test})" if slot.optional else test)
             elif slot.role == "tensor_scalar":
-                tests.append(f"{slot.name}.__class__ in {plain}")
+                tests.append(f"{ordinary}({slot.name})")
         for name in cotangents:
-            tests.append(f"({name} is None or {name}.__class__ in {plain} and not {name}.is_neg())")
+            tests.append(f"({name} is None or {ordinary}({name}))")
         given = [slot for slot in slots if slot.is_array and not slot.optional and slot.is_input]
         if given:
             tests.append(f"not {given[0].name}.is_meta")

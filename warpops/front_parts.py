@@ -6,18 +6,17 @@ does, so ``call`` is; ``eager`` and the autograd function are written and compil
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import _torch
+from . import _torch, locks
 from .front import FrontEmitter
 from .source import compile_text
 
 if TYPE_CHECKING:
     from .instance import Instance, Instances
 
-_making = threading.RLock()
+_making = locks.reentrant()
 
 PARTS = "parts of the front"
 """Where the scope keeps this object: no name that text could use."""

@@ -8,7 +8,6 @@ backward and whose storage owns the object.
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ import numpy
 import torch
 import warp as wp
 
+from . import locks
 from .errors import ArgumentError
 
 OBJECTS = (wp.Mesh, wp.Bvh, wp.HashGrid, wp.Volume)
@@ -26,7 +26,7 @@ _searches_left = 8
 """How often the heap is searched in vain before ids of unknown objects are taken for plain numbers."""
 _lookups_left = 32
 """How often the heap is searched for an id that was given as a number, before such are believed."""
-_lock = threading.RLock()
+_lock = locks.reentrant()
 _token: list[Any] = []
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from . import locks
 from .emit import emit_launches
 from .launch import Launcher
 from .plan import OpPlan, Slot
 
-_lock = threading.RLock()
+_lock = locks.reentrant()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ leaf, a struct is one leaf per field.
 from __future__ import annotations
 
 import inspect
+import math
 import struct
 import typing
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from . import _warp
 from .errors import SignatureError
 
 MISSING: Any = inspect.Parameter.empty
+
+BFLOAT16_OVERFLOW = (2 - 2**-8) * 2.0**127
+"""Where bfloat16 rounds to infinity."""
 
 LeafKind = Literal["array", "number", "vector", "handle", "size"]
 
@@ -49,8 +53,10 @@ class Scalar:
         """Whether this type has the number: an int in its range; any float without overflow, inf and nan."""
         if self.kind != "float":
             return self.low <= value <= self.high and float(value).is_integer()
+        if self.name == "bfloat16":
+            return not BFLOAT16_OVERFLOW <= abs(value) < math.inf
         try:
-            struct.pack("<f" if self.name == "bfloat16" else f"<{self.code}", value)
+            struct.pack(f"<{self.code}", value)
         except (OverflowError, struct.error):
             return False
         return True

@@ -8,17 +8,15 @@ from __future__ import annotations
 import math
 import os
 import struct
-import threading
 from typing import Any
 
 import torch
 
-from . import _warp, devices, native
-from .errors import GradientError
+from . import _warp, devices, locks, native
 from .kernel import KernelSignature
 from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
 
-_lock = threading.RLock()
+_lock = locks.reentrant()
 
 FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
 """Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
@@ -68,7 +66,7 @@ class Launcher:
         dims: tuple[int, ...],
         descriptors: tuple[bytes, ...],
         explicit: tuple[bytes, ...] | None = None,
-    ) -> tuple[native.Launch, bytes, Any, Any] | None:
+    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """A launch that was made before, less its tensors and numbers; None where there is no short way.
 
         Args:
@@ -83,12 +81,14 @@ class Launcher:
         compiled = self._fast
         if bounds is None or compiled is None or device.type != "cpu":
             return None
-        adjoint = explicit is not None
+        loaded = compiled.current()
         image = argument_image(self.signature, descriptors, explicit)
-        start = native.Start(compiled.address(adjoint), bounds, image)
+        if len(image.packed) > native.LARGEST:
+            return None
+        start = native.Start(loaded, explicit is not None, bounds, image)
         made = native.ready()
-        launch = made[bool(image.copies)] if made is not None else native.by_hand(compiled.entry(adjoint), start)
-        return launch, start.bytes, compiled.module, compiled.hashers
+        launch = made[bool(image.copies)] if made is not None else native.by_hand(start)
+        return launch, start, compiled.module, loaded.hashers
 
     def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
         """Launch the kernel over ``dims``."""
@@ -139,10 +139,7 @@ class Launcher:
             dims = (*dims, block_dim)
         compiled = self._load(warp_device, block_dim)
         if adjoints is not None and not compiled.has_adjoint:
-            raise GradientError(
-                f"{self.kernel.key}: the kernel is compiled without its backward (enable_backward=False), so that it has "
-                f"no gradient"
-            )
+            raise _warp.no_adjoint(self.kernel)
         if FAST and warp_device.is_cpu and _warp.cpu_fast_path(self.kernel, block_dim):
             bounds = self._bounds_of(dims or (1,))
             if not self.tiled:

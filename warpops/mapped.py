@@ -7,12 +7,11 @@ axis at each level of vmap, and makes the rest where it runs.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _torch
+from . import _torch, locks
 from .errors import ArgumentError
 from .refusal import runtimes
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from .plan import OpPlan
     from .transforms import Transforms
 
-_lock = threading.RLock()
+_lock = locks.reentrant()
 _made: list[Any] = []
 
 

@@ -11,27 +11,29 @@ objects itself; it calls Python's stable API and PyTorch's function for a tensor
 
 import ctypes
 import struct
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import warp as wp
 
-from . import _torch, _warp
+from . import _torch, _warp, locks
 from .packing import BOUNDS, Image, OutdatedError, descriptor
 
 AFTER = 200
 """How many launches of a process go without the function before it is made."""
 
+LARGEST = 1 << 15
+"""Bytes of arguments that the function takes; they are put on the stack."""
+
 Launch = Callable[..., None]
 """``launch(tensors, start)``, or ``launch(tensors, start, numbers)`` for a kernel that takes numbers."""
 
-_lock = threading.Lock()
+_lock = locks.plain()
 _waited = 0
 _made: tuple[Launch, Launch] | None = None
 _failed = False
-_kept: list[Any] = []
+_kept: list[_warp.Loaded] = []
 
 _HEAD = struct.Struct("=6Q6I")
 _PLACE = struct.Struct("=2I")
@@ -39,36 +41,37 @@ _COPY = struct.Struct("=3I")
 _POINTER = struct.Struct("=Q")
 
 
-class Start:
+class Start(bytes):
     """What is constant about a launch, as the function reads it: addresses, tables, packed bounds, the argument structs.
 
-    Args:
-        entry: the address of the kernel's entry point.
-        bounds: packed launch bounds.
-        image: the argument structs, and where pointers and numbers go in them.
+    It holds the code that it starts, and so does whoever is running it.
     """
 
-    __slots__ = ("bounds", "bytes", "image")
+    loaded: _warp.Loaded
+    bounds: bytes
+    image: Image
+    adjoint: bool
 
-    def __init__(self, entry: int, bounds: bytes, image: Image) -> None:
-        self.bounds, self.image = bounds, image
+    def __new__(cls, loaded: _warp.Loaded, adjoint: bool, bounds: bytes, image: Image) -> "Start":
         table = b"".join(
             [*(_PLACE.pack(*place) for place in image.places), *(_COPY.pack(*copy) for copy in image.copies)]
         )
         at = _HEAD.size + len(table) + -len(table) % 8
         after = at + len(bounds) + -len(bounds) % 16
         head = _HEAD.pack(
-            *(entry, *_addresses()),
+            *(loaded.address(adjoint), *_addresses()),
             *(len(image.packed), image.second, len(image.places), len(image.copies), at, after),
         )
-        self.bytes = (head + table).ljust(at, b"\0") + bounds.ljust(after - at, b"\0") + image.packed
+        self = super().__new__(cls, (head + table).ljust(at, b"\0") + bounds.ljust(after - at, b"\0") + image.packed)
+        self.loaded, self.adjoint, self.bounds, self.image = loaded, adjoint, bounds, image
+        return self
 
 
-def by_hand(entry: Callable[..., None], start: Start) -> Launch:
+def by_hand(start: Start) -> Launch:
     """The function's work in Python, until there is the function."""
-    image = start.image
+    image, entry = start.image, start.loaded.entry(start.adjoint)
 
-    def launch(tensors: tuple[Any, ...], _: bytes, numbers: bytes = b"") -> None:
+    def launch(tensors: tuple[Any, ...], start: Start, numbers: bytes = b"") -> None:
         if due():
             raise OutdatedError
         made = bytearray(image.packed)
@@ -105,14 +108,17 @@ def due() -> bool:
 
 
 def make() -> None:
+    """Make the function, unless that is going on: in another thread, or in this one, whose collector runs finalisers."""
     global _made, _failed
-    with _lock:
-        if _made is not None or _failed:
-            return
-        try:
+    if not _lock.acquire(blocking=False):
+        return
+    try:
+        if _made is None and not _failed:
             _made = _build()
-        except Exception:  # a compiler, a Python or a PyTorch that differs: launches go on without
-            _failed = True
+    except Exception:  # a compiler, a Python or a PyTorch that differs: launches go on without
+        _failed = True
+    finally:
+        _lock.release()
 
 
 def _addresses() -> tuple[int, ...]:
@@ -134,13 +140,13 @@ def _build() -> tuple[Launch, Launch]:
     wp.launch(tell_address, 1, inputs=[array], device="cpu", record_tape=False)
     found = int(address)
     compiled = _warp.Compiled(tell_address, wp.get_device("cpu"), _warp.resolved_block_dim(wp.get_device("cpu"), None))
-    compiled.load()
-    _kept.append(compiled)  # code lives as long as what was loaded
+    loaded = compiled.load()
+    _kept.append(loaded)
     plain = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.c_char_p)(found)
     numbered = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.c_char_p, ctypes.c_char_p)(found)
     address.zero_()
     image = Image(descriptor((1,), (1,), 8), 0, ((0, 0),), ())
-    plain((address,), Start(compiled.address(False), BOUNDS[1](1, 1, 1), image).bytes)
+    plain((address,), Start(loaded, False, BOUNDS[1](1, 1, 1), image))
     if int(address) != found:
         raise RuntimeError("the function doesn't launch as Warp does")
     return plain, numbered

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import pickle
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 import warp as wp
 
+from . import locks
 from .backward import RegisteredBackward
 from .declaration import check_name
 from .errors import ArgumentError, GradientError, SignatureError
@@ -23,7 +23,7 @@ from .kernel import MISSING
 from .plan import OpPlan
 from .register import Registration
 
-_lock = threading.RLock()
+_lock = locks.reentrant()
 _ops: weakref.WeakValueDictionary[str, WarpOp] = weakref.WeakValueDictionary()
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import locks
+
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-_lock = threading.RLock()
+_lock = locks.reentrant()
 runtimes: weakref.WeakValueDictionary[str, Runtime] = weakref.WeakValueDictionary()
 _refusal: list[Any] = []
 

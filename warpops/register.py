@@ -16,6 +16,7 @@ import torch
 
 from . import _torch, sharding
 from .contract import contract_hash, plan_text
+from .errors import SignatureError
 from .front import FrontEmitter
 from .front_parts import FrontParts
 from .instance import Instances
@@ -48,6 +49,7 @@ class Registration:
         self.emitter = FrontEmitter(name, plan)
         self.front = self.emitter.front
         self.namespace, self.basename = name.split("::")
+        self._check_size()
         self.contract = contract_hash(self._contract_parts(), self._callables())
         self._register()
 
@@ -55,6 +57,23 @@ class Registration:
     def source(self) -> str:
         """The generated text: launches, front-end, autograd function."""
         return f"{self.instances.source()}\n\n{self.parts.source()}"
+
+    def _check_size(self) -> None:
+        """Refuse an op with more values than an operator may have.
+
+        Raises:
+            SignatureError: one of its operators would have more arguments than PyTorch takes.
+        """
+        schemas = [self.front.forward_into()]
+        if self.differentiable and self.plan.gradient == "adjoint":
+            schemas.append(self.front.backward_into())
+        count = max(schema[: schema.rindex(" -> ")].count(",") + 1 for schema in schemas)
+        if count > _torch.MOST_ARGUMENTS:
+            what = "its backward has" if len(schemas) > 1 and count > schemas[0].count(",") + 1 else "it has"
+            raise SignatureError(
+                f"{self.name}: PyTorch's operators take at most {_torch.MOST_ARGUMENTS} arguments, and {what} {count}; "
+                f"put arrays together, or name inputs that need no gradient in nondiff"
+            )
 
     def _contract_parts(self) -> list[str]:
         front = self.front

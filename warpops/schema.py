@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from .kernel import MISSING
 from .plan import OpPlan, Parameter, Slot
+
+
+def _letters(number: int) -> str:
+    """The name of an alias set: a to z, then aa, ba, …"""
+    return chr(ord("a") + number % 26) + (_letters(number // 26 - 1) if number >= 26 else "")
 
 
 class Front:
@@ -60,7 +66,7 @@ class Front:
                 parts.append("*")
                 star = True
             for index, slot in enumerate(parameter.slots):
-                alias = f"({chr(ord('a') + self._alias(slot))}!)" if slot.role == "mutated" and mutate else ""
+                alias = f"({_letters(self._alias(slot))}!)" if slot.role == "mutated" and mutate else ""
                 text = f"{self.type_of(slot, alias)} {slot.name}"
                 if defaults and not parameter.struct and index == 0:
                     text += self._default(parameter, slot)
@@ -108,7 +114,7 @@ class Front:
 
     def forward_into(self) -> str:
         parts = []
-        letters = iter("abcdefghijklmnopqrstuvwxyz")
+        letters = map(_letters, itertools.count())
         for slot in self.plan.inputs:
             writes = slot.role in ("mutated", "inout")
             alias = f"({next(letters)}!)" if writes else ""
@@ -129,7 +135,7 @@ class Front:
         return f"({', '.join([*self._shared_backward(), *cots, 'bool[] needs'])}) -> Tensor[]"
 
     def backward_into(self) -> str:
-        letters = iter("abcdefghijklmnopqrstuvwxyz")
+        letters = map(_letters, itertools.count())
         buffers = []
         for slot in (*self.cotangents, *self.gradient_slots):
             alias = "" if slot.retained else f"({next(letters)}!)"

@@ -6,14 +6,13 @@ is an op with ``Transforms`` of its own, so that transforms nest in any order.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _torch
+from . import _torch, locks
 from .batched import batched_plan, batched_registration, element
 from .errors import ArgumentError, GradientError
 from .functions import make_backward, make_forward
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 VmapRule = Callable[..., tuple[Any, Any]]
 
-_lock = threading.RLock()
+_lock = locks.reentrant()
 
 
 class Transforms:

@@ -13,16 +13,15 @@ removed while anything is being registered.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from . import _torch
+from . import _torch, locks
 
-_lock = threading.RLock()
+_lock = locks.reentrant()
 _registering = 0
 _entries: set[str] = set()
 """Entries of TorchScript's table that are there."""

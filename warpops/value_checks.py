@@ -53,6 +53,8 @@ def _check_array(op: str, slot: Slot, value: Any) -> None:
         fail(op, slot, f"expected a tensor ({leaf.type_name}), got {type(value).__name__}{hint}")
     scalar = leaf.scalar
     assert scalar is not None and leaf.component is not None
+    if value.is_nested:
+        fail(op, slot, "expected a dense tensor, got a nested one; pass its values (.values()), or call for each part")
     if value.layout is not torch.strided:
         fail(op, slot, f"expected a strided tensor, got layout {value.layout}")
     if value.dtype not in scalar.dtypes:
