@@ -33,6 +33,15 @@ def everything(
 op = warp_op(everything, "x[k, 2], v[k] -> y[k]", dim="k")
 
 
+@wp.kernel
+def bfloat(x: wp.array[float], s: wp.bfloat16, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * float(s)
+
+
+bfloat_op = warp_op(bfloat)
+
+
 def good(**changes):
     arguments = {
         "x": torch.ones(3, 2),
@@ -313,3 +322,53 @@ def test_an_int_out_of_range_at_run_time():
         close(function(x, n), torch.full((2,), float(n)))
     with pytest.raises(ArgumentError, match=r"argument 'n': expected an int in \[-2147483648, 2147483647\]"):
         function(x, 2**31)
+
+
+# --- tensors that aren't just memory ----------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_a_nested_tensor():
+    fresh = warp_op(kernels.product)  # PyTorch's guard on tensors of a call before aborts at a nested one
+    with pytest.raises(ArgumentError, match="argument 'w': expected a dense tensor, got a nested one"):
+        fresh(torch.ones(4), torch.nested.nested_tensor([torch.ones(4)]))
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "after others"])
+def test_an_all_zero_tensor_without_memory(first):
+    fresh = warp_op(kernels.product)
+    x, zero = torch.ones(4, requires_grad=True), torch._efficientzerotensor(4)
+    if not first:
+        for _ in range(3):
+            fresh(x, torch.ones(4))
+    for _ in range(3):
+        y = fresh(x, zero)
+        assert y.tolist() == [0.0] * 4
+        assert torch.autograd.grad(y.sum(), x)[0].tolist() == [0.0] * 4
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("grad", [False, True])
+def test_jit_trace_records_the_op(grad):
+    fresh = warp_op(kernels.product)
+    x, w = torch.ones(4, requires_grad=grad), torch.ones(4)
+    for _ in range(2):
+        traced = torch.jit.trace(lambda x, w: fresh(x, w) + 1.0, (x, w), check_trace=False)
+        z = torch.randn(4, requires_grad=grad)
+        y = traced(z, 2.0 * w)
+        close(y, 2.0 * z * z + 1.0)
+        if grad:
+            close(torch.autograd.grad(y.sum(), z), (4.0 * z,))
+        fresh(x, w)
+
+
+@pytest.mark.parametrize("value", [3.38e38, float("inf")])
+def test_the_largest_bfloat16(value):
+    got = bfloat_op(torch.ones(2), value)
+    assert got[0].item() == torch.tensor(value).bfloat16().float().item()
+
+
+@pytest.mark.parametrize("value", [3.4e38, -3.4e38, 1e39, 10**400])
+def test_a_number_beyond_bfloat16(value):
+    with pytest.raises(ArgumentError, match="argument 's': expected a float that bfloat16 can hold"):
+        bfloat_op(torch.ones(2), value)

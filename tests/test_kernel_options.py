@@ -20,6 +20,11 @@ def no_backward(x: wp.array[float], y: wp.array[float]):
     y[i] = x[i] * 2.0
 
 
+def later(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * 2.0
+
+
 @wp.kernel(module="unique")
 def in_own_module(x: wp.array[float], y: wp.array[float]):
     i = wp.tid()
@@ -46,6 +51,18 @@ def test_disabled_backward(kernel, mode):
     assert "enable_backward=False" in op.explain()
     with pytest.raises(GradientError, match="enable_backward=False"):
         op(torch.ones(2, requires_grad=True)).sum().backward()
+
+
+def test_backward_that_is_disabled_later():
+    module = wp.get_module("test_kernel_options_later")
+    op = warp_op(wp.kernel(later, module=module))
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(3):
+        close(torch.autograd.grad(op(x).sum(), x), (torch.full((2,), 2.0),))
+    wp.set_module_options({"enable_backward": False}, module=module)
+    for _ in range(2):
+        with pytest.raises(GradientError, match="later: the kernel is compiled without its backward"):
+            op(x).sum().backward()
 
 
 def test_unique_module(mode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 import time
 
@@ -70,6 +71,15 @@ def slow(x: wp.array[wp.int64], turns: int, y: wp.array[wp.int64]):
         s = s ^ (s >> wp.int64(7))
         s = s ^ (s << wp.int64(17)) ^ wp.int64(k)
     y[i] = s
+
+
+mat80 = wp.types.matrix((80, 80), wp.float64)
+
+
+@wp.kernel
+def of_a_large_matrix(x: wp.array[wp.float64], m: mat80, y: wp.array[wp.float64]):
+    i = wp.tid()
+    y[i] = x[i] * m[i, 3]
 
 
 @pytest.fixture(params=["native", "by hand"])
@@ -211,6 +221,8 @@ def test_without_the_function_launches_go_on(monkeypatch):
     monkeypatch.setattr(native, "_waited", 0)
     monkeypatch.setattr(native, "AFTER", 1)
 
+    monkeypatch.setattr(native, "_failed", False)
+
     def build():
         raise OSError("no compiler")
 
@@ -265,3 +277,78 @@ def test_what_a_kernel_adds_to_is_launched_once_a_call(way):
     for calls in range(1, 8):
         op(x, total)
         assert total.item() == 3.0 * calls
+
+
+def test_a_large_matrix_by_value(way):
+    """An argument struct that has no place on the stack is packed by Python at each launch."""
+    op = warp_op(of_a_large_matrix)
+    for _ in range(4):
+        matrix, x = torch.randn(80, 80, dtype=torch.float64), torch.randn(5, dtype=torch.float64, requires_grad=True)
+        y = op(x, matrix.tolist())
+        close(y, x * matrix[:5, 3])
+        close(torch.autograd.grad(y.sum(), x), (matrix[:5, 3],))
+    assert native.LARGEST < 80 * 80 * 8
+
+
+def test_a_finaliser_that_calls_an_op_while_the_function_is_made(monkeypatch):
+    function = native.ready()
+    monkeypatch.setattr(native, "_made", None)
+    monkeypatch.setattr(native, "_waited", 0)
+    monkeypatch.setattr(native, "AFTER", 2)
+    op = warp_op(product)
+    x, w = torch.randn(4), torch.randn(4)
+    inside = []
+
+    def build():
+        inside.append(op(x, w))
+        return function
+
+    monkeypatch.setattr(native, "_build", build)
+    for _ in range(8):
+        close(op(x, w), x * w)
+    assert len(inside) == 1
+    close(inside[0], x * w)
+    assert native.ready() is function
+
+
+def test_code_is_held_while_it_runs(way):
+    """A module that is built again while another thread runs what was built before."""
+    module = wp.get_module(f"test_native_held_{way.replace(' ', '_')}")
+    op = warp_op(wp.kernel(slow.func, module=module))
+    x = torch.ones(1, dtype=torch.int64)
+    for _ in range(3):
+        op(x, 10)
+
+    def build_again(option):
+        wp.set_module_options({"fuse_fp": option}, module=module)
+        op(x, 10)
+        gc.collect()
+
+    for option in (False, True):  # from here on they only have to be loaded
+        build_again(option)
+    want, found = op(x, 60_000_000), []
+    thread = threading.Thread(target=lambda: found.append(op(x, 60_000_000)))
+    thread.start()
+    time.sleep(0.05)
+    for option in (False, True):
+        build_again(option)
+    assert thread.is_alive(), "the kernel takes too short"
+    thread.join()
+    close(found[0], want)
+
+
+def test_an_error_of_the_user_s_own_is_theirs():
+    """Packing raises OverflowError for a number out of range; what hooks raise isn't taken for it."""
+    op = warp_op(product)
+    x, w = torch.randn(4, requires_grad=True), torch.randn(4)
+    for _ in range(4):
+        op(x, w)
+    calls = []
+
+    def pack(tensor):
+        calls.append(tensor)
+        raise OverflowError("no room")
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), pytest.raises(OverflowError, match="no room"):
+        op(x, w)
+    assert len(calls) == 1

@@ -171,3 +171,76 @@ _, status = os.waitpid(pid, 0)
 print(right, status)
 """
     assert run_script(script, tmp_path / "script.py").strip().splitlines()[-1] == "True 0"
+
+
+def test_first_launches_of_a_process_on_eight_threads(tmp_path):
+    """Warp isn't started yet: it starts in steps, and each thread has to find it whole."""
+    script = """
+import threading, torch, warp as wp
+from warpops import warp_op
+
+wp.config.log_level = wp.LOG_ERROR
+
+@warp_op
+@wp.kernel
+def square(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i]
+
+start, found = threading.Barrier(8), []
+
+def work():
+    x = torch.randn(4)
+    start.wait()
+    try:
+        found.append(torch.equal(square(x), x * x))
+    except BaseException as error:
+        found.append(repr(error))
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(found)
+"""
+    for turn in range(3):
+        printed = run_script(script, tmp_path / f"script{turn}.py")
+        assert printed.strip().splitlines()[-1] == str([True] * 8)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_holds_a_lock(tmp_path):
+    script = """
+import os, signal, threading, torch, warp as wp
+from warpops import _warp, instance, launch, native, warp_op
+
+wp.config.log_level = wp.LOG_ERROR
+
+@warp_op
+@wp.kernel
+def square(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i]
+
+square.preload("cpu")
+held, leave = threading.Event(), threading.Event()
+
+def hold():
+    with _warp._loading, launch._lock, instance._lock, native._lock:
+        held.set()
+        leave.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)
+    os._exit(0 if all(square(torch.full((2,), 3.0)).tolist() == [9.0, 9.0] for _ in range(3)) else 1)
+_, status = os.waitpid(pid, 0)
+leave.set()
+thread.join()
+print("child:", status, square(torch.ones(1)).tolist())
+"""
+    assert run_script(script, tmp_path / "script.py").strip().splitlines()[-1] == "child: 0 [1.0]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import warp as wp
@@ -268,3 +270,45 @@ def test_several_tensors_are_zeroed_at_once():
     _torch.zero_all(*tensors)
     assert all(not tensor.any() for tensor in tensors if tensor is not None)
     _torch.zero_all(None)
+
+
+def test_the_most_arguments_of_an_operator():
+    with torch.library._scoped_library("warpops_canary", "FRAGMENT") as library:
+        library.define(f"wide({', '.join(f'Tensor x{k}' for k in range(_torch.MOST_ARGUMENTS))}) -> Tensor")
+        with pytest.raises(RuntimeError, match="only supports"):
+            library.define(f"wider({', '.join(f'Tensor x{k}' for k in range(_torch.MOST_ARGUMENTS + 1))}) -> Tensor")
+
+
+def test_ordinary_tensors():
+    x = torch.ones(2, requires_grad=True)
+    with torch.inference_mode():
+        inference = torch.ones(2)
+    for tensor in (
+        x,
+        x.detach(),
+        torch.nn.Parameter(x),
+        x.expand(3, 2).mT,
+        x[1:],
+        x.half(),
+        torch.ones(2, dtype=torch.int8),
+        inference,
+    ):
+        assert _torch.is_ordinary(tensor)
+    negative = torch.ones(2, dtype=torch.complex64).conj().imag
+    functional = torch._to_functional_tensor(torch.ones(2))
+    others = [negative, functional, torch._efficientzerotensor(2), torch.ones(2).to_mkldnn(), Sub(torch.ones(2))]
+    for tensor in others:
+        assert not _torch.is_ordinary(tensor)
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+def test_the_tracer_is_seen():
+    seen = []
+    assert _torch.tracing() is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(lambda x: seen.append(_torch.tracing()) or x + 1, (torch.ones(1),), check_trace=False)
+    assert seen[0] is not None

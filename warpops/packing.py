@@ -8,13 +8,14 @@ int or a float that doesn't fit.
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from . import _warp
-from .kernel import KernelSignature, Leaf
+from .kernel import BFLOAT16_OVERFLOW, KernelSignature, Leaf
 
 PACK_ERRORS = (struct.error, OverflowError)
 """What ``struct`` raises for a number out of its type's range."""
@@ -185,7 +186,13 @@ BOUNDS = {rank: struct.Struct(f"={rank}I{'4x' if rank % 2 else ''}QQ").pack for 
 
 
 def bfloat16_bits(value: float) -> int:
-    """A float as the 16 bits of bfloat16, rounded to nearest even."""
+    """A float as the 16 bits of bfloat16, rounded to nearest even.
+
+    Raises:
+        OverflowError: the number is finite, and would become infinite.
+    """
+    if BFLOAT16_OVERFLOW <= abs(value) < math.inf:
+        raise OverflowError("float too large to pack as bfloat16")
     bits: int
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     if value != value:
