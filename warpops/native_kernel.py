@@ -3,6 +3,7 @@
 import warp as wp
 
 _SNIPPET = """
+    #ifndef __CUDACC__  // wp.force_load() builds every module for every device
     struct Start {
         uint64_t entry, data_ptr, item, none, save, restore;
         uint32_t size, second, places, copies, bounds, packed;
@@ -31,6 +32,7 @@ _SNIPPET = """
         ((Restore)start->restore)(state);
     };
     address[0] = (uint64_t)launch;
+    #endif
 """
 
 
