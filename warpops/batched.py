@@ -279,6 +279,7 @@ def _with_decisions(made: OpPlan, plan: OpPlan) -> OpPlan:
             init_why=own.init_why,
             differentiable=own.differentiable,
             saved=own.saved,
+            replayed=own.replayed,
             retained=own.retained and slot.retained,
             null_adjoint_safe=own.null_adjoint_safe and slot.null_adjoint_safe,
         )

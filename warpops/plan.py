@@ -45,6 +45,8 @@ class Slot:
     retained: bool = False
     """Outputs: the cotangent can be used without a private copy."""
     null_adjoint_safe: bool = False
+    replayed: bool = False
+    """The adjoint launch writes to it: it gets a private array, in the state from before the launch."""
     why: str = ""
     """Where the role comes from."""
 
@@ -145,7 +147,8 @@ class OpPlan:
 
     @cached_property
     def recalls_backward(self) -> bool:
-        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.effects.opaque
+        quiet = not self.effects.opaque and not any(slot.replayed for slot in self.slots)
+        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and quiet
 
     @cached_property
     def rows(self) -> Rows:
@@ -249,9 +252,11 @@ def _slot(
         init=init,
         init_why=init_why,
         differentiable=differentiable,
-        saved=role in ("output", "scratch") and (known.reads_back or bool(known.escapes) or bool(effects.opaque)),
+        saved=role in ("output", "scratch")
+        and (known.reads_back or known.replayed or bool(known.escapes) or bool(effects.opaque)),
         retained=role == "output" and known.stored_once and not known.view_stored and not known.escapes,
         null_adjoint_safe=known.null_adjoint_safe and not effects.opaque,
+        replayed=known.replayed,
         why=why.get(leaf.name, ""),
     )
 

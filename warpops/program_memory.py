@@ -35,7 +35,7 @@ class Use:
     site: Any = None
     null_adjoint_safe: bool = False
     private: bool = False
-    """Code that nobody can follow runs again in the adjoint, and may write: it gets a copy."""
+    """Functions, or code that nobody can follow, run again in the adjoint, and may write: it gets a copy."""
 
 
 _uses: weakref.WeakKeyDictionary[Any, tuple[Effects, dict[str, Use]]] = weakref.WeakKeyDictionary()
@@ -54,6 +54,8 @@ def uses_of(kernel: Any) -> tuple[Effects, dict[str, Use]]:
 def _use_of(known: ArrayEffects, effects: Effects) -> Use:
     if known.escapes or effects.opaque:
         return Use(sure=known.written, site=_site(known), private=True)
+    if known.replayed:  # in the adjoint functions run again, from what was there before the launch
+        return Use(site=_site(known), sure=True, null_adjoint_safe=known.null_adjoint_safe, private=True)
     reads = known.read or known.reads_back
     before = known.read and (not known.written or known.reads_before_write is not None)
     return Use(

@@ -129,6 +129,7 @@ def read(
                 first=not after and is_element(pattern) and not several,
                 own=own,
                 possible=several,
+                inside=bool(record.inside),
             ),
         )
     if array.local and active:
@@ -174,6 +175,7 @@ def store(
                 component,
                 possible=several,
                 active=value.active and not record.shielded,
+                inside=bool(record.inside),
             ),
         )
 
@@ -212,6 +214,7 @@ def update(
                 component,
                 used=used,
                 possible=len(array.refs) > 1 or bool(record.possible),
+                inside=bool(record.inside),
             ),
         )
 

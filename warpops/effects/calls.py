@@ -289,6 +289,8 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
             # The adjoint gets the vector as it is then, its components included.
             record.need(frozenset(t for t in tokens_of(value) if isinstance(t, Component)), site)
     record.shielded += custom
+    replayed = getattr(function, "custom_replay_func", None) is None
+    record.inside += replayed
     key = _memo_key(record, function, given)
     if key is not None and key in record.memo:
         result = record.memo[key]
@@ -298,7 +300,8 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         if key is not None:
             record.memo[key] = result
     record.shielded -= custom
-    if getattr(function, "custom_replay_func", None) is not None:
+    record.inside -= replayed
+    if not replayed:
         result = without_tokens(result, Counter)
     return result
 

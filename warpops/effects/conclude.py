@@ -49,6 +49,7 @@ def conclude_array(
         filled_if=premises,
         view_stored=any(access.view for access in (*stores, *atomics)),
         null_adjoint_safe=name not in record.unsafe,
+        replayed=any(access.inside for access in (*stores, *atomics)),
     )
 
 

@@ -74,6 +74,7 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
         )
     before = record.events.get(ReadOf(name, False))
     after = record.events.get(ReadOf(name, True))
+    yield from _replay_hazards(name, writes, reads, before, after)
     if after is not None and stores:
         if before is not None and any(access.first for access in reads):
             yield "overwritten", after, f"'{name}' is needed both as it was (at {before}) and as the kernel left it"
@@ -83,6 +84,32 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
                 record.restored[name],
                 f"'{name}' is stored to again after its value was used at {after}",
             )
+
+
+def _replay_hazards(
+    name: str, writes: list[Access], reads: list[Access], before: Site | None, after: Site | None
+) -> Iterable[tuple[str, Site, str]]:
+    """The adjoint calls functions again, stores and all, from what the array held before the launch; the kernel's own
+    stores it leaves out. In a function it then reads what the last call has left."""
+    inside = next((write for write in writes if write.inside), None)
+    needed = before or after
+    if inside is None or needed is None:
+        return
+    outside = next((write for write in writes if not write.inside), None)
+    if outside is not None:
+        yield (
+            "overwritten",
+            needed,
+            f"the adjoint needs '{name}', and repeats what a function stores to it (at {inside.site}) without what the "
+            f"kernel itself does (at {outside.site})",
+        )
+    elif before is not None and any(read.inside for read in reads):
+        yield (
+            "overwritten",
+            before,
+            f"'{name}' is needed as it was before a function stored to it (at {inside.site}), and the adjoint has it as "
+            f"the function left it",
+        )
 
 
 def _is_raced(store: Access, rank: int | None) -> bool:

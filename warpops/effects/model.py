@@ -102,6 +102,9 @@ class ArrayEffects:
     """Stored through a view (``row = y[i]``), a slice or a tile."""
     null_adjoint_safe: bool = True
     """A null adjoint is safe: no custom gradient or native adjoint writes to it unconditionally."""
+    replayed: bool = False
+    """Written in a function that the kernel calls. Warp's adjoint calls it again, stores and all, where it leaves out the
+    stores of the kernel itself."""
 
     @property
     def read(self) -> bool:

@@ -47,6 +47,8 @@ class Access:
     """One of several arrays that the name may stand for, or one of several definitions that the call may mean."""
     active: bool = False
     """A store of a value that a gradient may flow through."""
+    inside: bool = False
+    """In a function that the kernel calls, which the adjoint's forward pass calls again, stores and all."""
 
 
 @dataclass
@@ -114,6 +116,8 @@ class Record:
     silent: int = 0
     """Inside a first pass over a loop's body."""
     possible: int = 0
+    inside: int = 0
+    """Inside a function that the kernel calls, and that has no replay of the user's own."""
     memo: dict[Any, Abstract] = field(default_factory=dict)
     """The results of functions of plain numbers."""
 

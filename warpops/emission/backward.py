@@ -49,8 +49,12 @@ class Backward(Forward):
                     text.add(f"    {slot.name} = {slot.name}.contiguous()")
                 else:
                     text.add(f"{slot.name} = {slot.name}.contiguous()")
-                if plan.effects.opaque and slot.role in ("output", "scratch", "inout", "mutated"):
-                    text.add(f"{slot.name} = {slot.name}.clone()  # native code runs again, and rewrites it")
+                if slot.replayed and slot.role in ("output", "scratch"):
+                    text.add(f"{slot.name} = {self._as_before(slot)}  # functions run again, and write it")
+                elif (plan.effects.opaque or slot.replayed) and slot.role in ("output", "scratch", "inout", "mutated"):
+                    copy = f"{slot.name}.clone()"
+                    copy += f" if {slot.name} is not None else None" if slot.optional else ""
+                    text.add(f"{slot.name} = {copy}  # functions or native code run again, and write it")
             shapes_needed = [s for s in cots if s.role == "output" and not self._may_be_null(s) and not s.saved]
             for slot in cots:
                 grad = self.grad_name(slot)
@@ -80,6 +84,14 @@ class Backward(Forward):
             names = [slot.name for slot in (*self.given_arrays(), *plan.kept)]
             names += [self.grad_name(slot) for slot in (*cots, *gradients)]
             text.add(f"return {', '.join(names)}{',' if len(names) == 1 else ''}")
+
+    def _as_before(self, slot: Slot) -> str:
+        """A private array like one that the op made, in the state that it had before the launch."""
+        if slot.init == "zeros":
+            return f"{self.torch}.zeros_like({slot.name})"
+        if slot.init == "empty":
+            return f"{self.torch}.empty_like({slot.name})"
+        return f"{self.torch}.full_like({slot.name}, {self._number(slot.init)})"
 
     def _may_be_null(self, slot: Slot) -> bool:
         return slot.null_adjoint_safe and not slot.saved
