@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -372,3 +374,65 @@ def test_the_largest_bfloat16(value):
 def test_a_number_beyond_bfloat16(value):
     with pytest.raises(ArgumentError, match="argument 's': expected a float that bfloat16 can hold"):
         bfloat_op(torch.ones(2), value)
+
+
+# --- the nesting of what comes by value -------------------------------------------------------------------------------
+
+mat23, mat32 = (wp.types.matrix(shape, wp.float32) for shape in ((2, 3), (3, 2)))
+
+
+@wp.kernel
+def rotated(x: wp.array[wp.vec3], m: mat23, t: wp.transform, q: wp.quat, s: wp.spatial_vector, y: wp.array[wp.vec2]):
+    i = wp.tid()
+    y[i] = m * (wp.transform_point(t, x[i]) + wp.quat_rotate(q, x[i]) + wp.spatial_top(s))
+
+
+rotated_op = warp_op(rotated)
+EIGHT = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+RIGHT = {
+    "m": [((1, 0, 0), (0, 1, 0)), [1, 0, 0, 0, 1, 0], mat23(1.0, 0.0, 0.0, 0.0, 1.0, 0.0)],
+    "t": [EIGHT, (EIGHT[:3], EIGHT[3:]), wp.transform_identity()],
+    "q": [EIGHT[3:], (EIGHT[3:6], 1.0), wp.quat_identity()],
+    "s": [(1.0,) * 6, ((1.0,) * 3, (1.0,) * 3)],
+}
+WRONG = {
+    "transposed": ("m", [[1, 2], [3, 4], [5, 6]], "expected 2 times 3 numbers (mat23f), got 3 times 2 numbers"),
+    "another type": ("m", mat32(1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "got 3 times 2 numbers"),
+    "ragged": ("m", [[1, 2, 3, 4], [5, 6]], "got 4, 2 numbers"),
+    "mixed": ("m", [1, [2, 3, 4, 5], 6], "got 1, 4, 1 numbers"),
+    "parts swapped": ("t", (EIGHT[3:], EIGHT[:3]), "expected 3, 4 numbers (transformf), got 4, 3 numbers"),
+    "number first": ("q", (1.0, EIGHT[3:6]), "expected 3, 1 numbers (quatf), got 1, 3 numbers"),
+    "in pairs": ("s", ((1.0, 2.0),) * 3, "got 3 times 2 numbers"),
+}
+
+
+def rotated_with(**given):
+    return rotated_op(torch.tensor([[1.0, 2.0, 3.0]]), **{name: values[0] for name, values in RIGHT.items()} | given)
+
+
+@pytest.mark.parametrize(("name", "place"), [(n, k) for n, values in RIGHT.items() for k in range(len(values))])
+def test_each_nesting_of_a_value(mode, name, place):
+    value = RIGHT[name][place]
+    close(mode(lambda: rotated_with(**{name: value}))(), torch.tensor([[3.0, 5.0]]))
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_another_nesting_of_a_value(mode, what):
+    name, value, text = WRONG[what]
+    with pytest.raises(Exception, match=f"argument '{name}': expected .*{re.escape(text.split('expected ')[-1])}"):
+        afresh(mode, lambda: rotated_with(**{name: value}))()
+
+
+def test_the_nesting_of_a_numpy_array():
+    close(rotated_with(m=np.eye(2, 3)), torch.tensor([[3.0, 5.0]]))
+    with pytest.raises(ArgumentError, match="got 3 times 2 numbers"):
+        rotated_with(m=np.eye(3, 2))
+    with pytest.raises(Exception, match=r"a numpy array, .*pass them with .tolist\(\)"):
+        compiled(lambda m: rotated_with(m=m))(np.eye(2, 3))
+
+
+@pytest.mark.parametrize("value", [np.ones(1), np.ones(2), np.array(2.0), np.array(2)])
+@pytest.mark.parametrize("name", ["n", "s"])
+def test_a_numpy_array_for_a_number(name, value):
+    with pytest.raises(ArgumentError, match=f"argument '{name}': expected a number .*, got ndarray"):
+        op(**good(**{name: value}))

@@ -8,7 +8,7 @@ import warp as wp
 
 import kernels
 from support import check_against, close, compiled, dirty_allocator, graph_count, leaf, values_and_grads
-from warpops import ArgumentError, warp_op
+from warpops import ArgumentError, SignatureError, warp_op
 
 
 @wp.kernel
@@ -200,3 +200,22 @@ def test_block_dim_reaches_the_launch(size):
     """On the CPU a block is one thread; what counts here is that the option is taken and the result stays right."""
     op = warp_op(kernels.square, "x[n] -> y[n]", dim="n", block_dim=size)
     check_against(op, kernels.square_, (torch.randn(5),))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"scratch": 3}, r"scratch takes names with sizes, as in 'tmp\[n, 3\]', and got 3"),
+        ({"scratch": {"t": "n"}}, "scratch takes names with sizes"),
+        ({"sizes": "class"}, "sizes takes plain names, and got 'class'"),
+        ({"backward": lambda x: x}, "backward takes a kernel or a WarpOp, and got a lambda"),
+    ],
+)
+def test_options_that_mean_nothing(options, text):
+    with pytest.raises(SignatureError, match=text):
+        warp_op(kernels.square, "x[n] -> y[n]", **options)
+
+
+def test_scratch_as_a_list():
+    op = warp_op(by_steps, "x[n] -> y[n]", dim="n", scratch=["work[n, 2]"])
+    close(op(torch.full((2,), 2.0)), torch.full((2,), 12.0))

@@ -141,3 +141,27 @@ def test_a_vmap_rule_of_one_s_own():
     batch = torch.randn(3, 4, dtype=torch.float64)
     close(torch.vmap(lambda x: op(x, 2.0))(batch), 2.0 * batch**3)
     assert calls == [(3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (lambda grad: 1.0, "returned for 'x' a float; expected a tensor or None"),
+        (lambda grad: grad[:2], r"returned for 'x' a gradient of shape \(2,\); expected \(3,\)"),
+        (lambda grad: grad.sum(), r"returned for 'x' a gradient of shape \(\); expected \(3,\)"),
+    ],
+)
+def test_a_registered_backward_that_returns_no_gradient(mode, returned, text):
+    op = warp_op(cube)
+    op.register_backward(lambda ctx, grad: (returned(grad), None))
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(Exception, match=text):
+        mode(lambda x: op(x, 2.0))(x).sum().backward()
+
+
+def test_a_registered_backward_that_leaves_a_sum_to_pytorch():
+    op = warp_op(cube)
+    op.register_backward(lambda ctx, grad: (grad.expand(2, 3), None))
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    op(x, 2.0).sum().backward()
+    assert x.grad.tolist() == [2.0] * 3

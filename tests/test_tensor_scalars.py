@@ -96,6 +96,7 @@ def test_the_value_is_kept_for_backward():
     ("value", "text"),
     [
         (torch.tensor([1.0]), "expected a 0-d tensor (tensor_scalars), got shape torch.Size([1])"),
+        (torch.tensor(1.0, device="meta"), "expected a 0-d tensor on cpu (tensor_scalars), got one on meta"),
         (torch.tensor(1j), "expected a real 0-d tensor, got torch.complex64"),
         (torch.tensor(1.0, requires_grad=True), "requires grad"),
         ("a", "expected a number (float32), got str"),

@@ -20,8 +20,12 @@ def is_warp_value(value: object) -> bool:
 
 
 def numbers_of(value: Any) -> Any:
-    """The numbers of a Warp value; anything else is returned as it is. Dynamo calls ``_traced`` for it."""
-    return tuple(plain_number(item) for item in flatten(value) or ()) if is_warp_value(value) else value
+    """The numbers of a Warp value, a matrix's by rows; anything else as it is. Dynamo calls ``_traced`` for it."""
+    if not is_warp_value(value):
+        return value
+    numbers = tuple(plain_number(item) for item in flatten(value) or ())
+    shape = type(value)._shape_
+    return numbers if len(shape) == 1 else tuple(zip(*[iter(numbers)] * shape[1], strict=True))
 
 
 def teach() -> bool:
@@ -41,9 +45,15 @@ def teach() -> bool:
 teach._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
+def _constant(numbers: Any) -> Any:
+    from torch._dynamo.variables import ConstantVariable, TupleVariable
+
+    return TupleVariable([_constant(n) if isinstance(n, tuple) else ConstantVariable.create(n) for n in numbers])
+
+
 def _traced(function: Any, tx: Any, argument: Any) -> Any:
     from torch._dynamo.guards import install_guard
-    from torch._dynamo.variables import ConstantVariable, TupleVariable, UserDefinedObjectVariable
+    from torch._dynamo.variables import UserDefinedObjectVariable
 
     argument = argument.realize()
     if not isinstance(argument, UserDefinedObjectVariable) or argument.source is None:
@@ -61,4 +71,4 @@ def _traced(function: Any, tx: Any, argument: Any) -> Any:
         builder.get_guard_manager(guard).add_lambda_guard(unchanged, [text], guard.user_stack)
 
     install_guard(argument.source.make_guard(guard_numbers))
-    return TupleVariable([ConstantVariable.create(number) for number in numbers_of(value)])
+    return _constant(numbers_of(value))

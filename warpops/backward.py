@@ -12,7 +12,7 @@ from . import _warp, checks
 from .declaration import Declaration, declare
 from .errors import ArgumentError, SignatureError
 from .kernel import Leaf, inspect_kernel
-from .plan import OpPlan
+from .plan import OpPlan, Slot
 
 if TYPE_CHECKING:
     from .op import WarpOp
@@ -73,8 +73,28 @@ class RegisteredBackward:
                 if parameter.struct and grad is not None:
                     for name in slot.leaf.path[1:]:
                         part = part.get(name) if isinstance(part, dict) else getattr(part, name, None)
-                by_name[slot.name] = part if slot.differentiable else None
+                by_name[slot.name] = (
+                    _checked(runtime.name, slot, part, values[slot.name]) if slot.differentiable else None
+                )
         return tuple(by_name.get(name) for name in runtime.front.arguments)
+
+
+def _reducible(shape: tuple[Any, ...], wider: tuple[Any, ...]) -> bool:
+    """Whether PyTorch sums a gradient of the wider shape over the axes that the argument would be broadcast along."""
+    ends = wider[len(wider) - len(shape) :]
+    return len(wider) >= len(shape) and all(n in (1, m) for n, m in zip(shape, ends, strict=True))
+
+
+def _checked(op: str, slot: Slot, grad: Any, value: Any) -> Any:
+    """A gradient that a function has returned, if it can be one of that argument."""
+    if grad is None or value is None:
+        return grad
+    what = f"{op}: the registered backward returned for '{slot.label}'"
+    if not isinstance(grad, torch.Tensor):
+        raise ArgumentError(f"{what} a {type(grad).__name__}; expected a tensor or None")
+    if grad.shape != value.shape and not _reducible(tuple(value.shape), tuple(grad.shape)):
+        raise ArgumentError(f"{what} a gradient of shape {tuple(grad.shape)}; expected {tuple(value.shape)}")
+    return grad
 
 
 class DeclaredBackward:
@@ -141,14 +161,15 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         _check_names(plan, unknown, given, set(gradients) | inout, op.name)
         _check_types(plan, [slot.leaf for slot in (*op._plan.inputs, *op._plan.result_slots)], op.name)
         return DeclaredBackward(op, 0, False)
-    if callable(value) and not _warp.is_kernel(value) and hasattr(value, "__code__"):
+    is_lambda = getattr(value, "__name__", "") == "<lambda>"
+    if callable(value) and not _warp.is_kernel(value) and hasattr(value, "__code__") and not is_lambda:
         import warp as wp
 
         value = wp.kernel(value)
     if not _warp.is_kernel(value):
+        got = "a lambda" if is_lambda else type(value).__name__
         raise SignatureError(
-            f"{plan.name}: backward takes a kernel or a WarpOp, and got {type(value).__name__}; a function goes to "
-            f"op.register_backward"
+            f"{plan.name}: backward takes a kernel or a WarpOp, and got {got}; a function goes to op.register_backward"
         )
     kernel = inspect_kernel(value)
     names = [argument.name for argument in kernel.arguments]

@@ -240,7 +240,12 @@ def declare(
         default_init = _init(init, "init", op)
     scratch_terms: tuple[Term, ...] = ()
     if scratch is not None:
-        text = scratch if isinstance(scratch, str) else ", ".join(scratch)
+        terms: tuple[Any, ...] = (scratch,)
+        if isinstance(scratch, Iterable) and not isinstance(scratch, (str, Mapping)):
+            terms = tuple(scratch)
+        if not all(isinstance(term, str) for term in terms):
+            raise SignatureError(f"{op}: scratch takes names with sizes, as in 'tmp[n, 3]', and got {scratch!r}")
+        text = ", ".join(terms)
         scratch_terms = parse_terms(text, op, text)
         for term in scratch_terms:
             if term.dims is None or any(d is None for d in term.dims):
@@ -251,7 +256,7 @@ def declare(
         raise SignatureError(f"{op}: tiled is True or False, and got {tiled!r}")
     extra = names_of(sizes, "sizes", op)
     for size in extra:
-        if "." in size:
+        if "." in size or keyword.iskeyword(size):
             raise SignatureError(f"{op}: sizes takes plain names, and got {size!r}")
     return Declaration(
         signature=signature,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from .front_function import FunctionEmitter
 from .kernel import MISSING
 from .plan import OpPlan
+from .value_checks import nestings
 
 
 class FrontEmitter(FunctionEmitter):
@@ -138,6 +139,10 @@ class FrontEmitter(FunctionEmitter):
             text.add(f"if not {test}:")
             text.add(f"    return {self.use('refuse_traced')}({index}, {slot.name})")
             if slot.leaf.kind == "vector":
+                if slot.leaf.component is not None:
+                    nesting = f"{self.use('traced_nesting')}({slot.name})"
+                    text.add(f"if {nesting} not in {nestings(slot.leaf)}:")
+                    text.add(f"    return {self.use('refuse_traced')}({index}, None, False, {nesting})")
                 text.add(f"{slot.name} = {self.use('traced_vector')}({slot.name})")
                 text.add(f"if {self.use('wrong_item')}({slot.name}) >= 0:")
                 wrong = f"{slot.name}[{self.use('wrong_item')}({slot.name})]"

@@ -30,6 +30,7 @@ from .values import (
     default_value,
     guard_number,
     traced_int,
+    traced_nesting,
     traced_tensor,
     traced_value,
     traced_vector,
@@ -125,6 +126,7 @@ class Runtime(Conversions, Traced, Operators):
             "NUMBERS": SYMBOLIC_NUMBERS,
             "traced_int": traced_int,
             "traced_value": traced_value,
+            "traced_nesting": traced_nesting,
             "traced_vector": traced_vector,
             "wrong_item": wrong_item,
             "traced_tensor": traced_tensor,
@@ -164,7 +166,9 @@ class Runtime(Conversions, Traced, Operators):
         key, refuse = self.key, refusal_op()
         runtimes[key] = self
 
-        def refuse_traced(index: int, value: Any, item: bool = False) -> Any:
+        def refuse_traced(index: int, value: Any, item: bool = False, nesting: tuple[int, ...] | None = None) -> Any:
+            if nesting is not None:
+                return refuse(key, index, None, "nesting " + " ".join([str(length) for length in nesting]))
             if isinstance(value, torch.Tensor):
                 return refuse(key, index, value, "item" if item else "")
             if isinstance(value, Missing):
@@ -185,15 +189,22 @@ class Runtime(Conversions, Traced, Operators):
             raise ArgumentError(f"{self.name}: argument '{slot.label}': {shown[1:]}")
         how, _, rest = shown.partition(" ")
         found: Any = value
-        if how == "sample" or (how == "item" and rest in SAMPLE_NAMES):
+        if how == "nesting":
+            found = [[0] * int(length) if length != "0" else 0 for length in rest.split()]
+        elif how == "sample" or (how == "item" and rest in SAMPLE_NAMES):
             found = SAMPLE_NAMES[rest]
         elif how in ("literal", "item") and value is None:
             found = ast.literal_eval(rest)
         elif value is None:
             found = types.new_class(shown)()
+        if how == "sample" and rest == "ndarray" and slot.leaf.kind == "vector":
+            raise ArgumentError(
+                f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got a numpy array, which "
+                f"compiled code doesn't take by value; pass them with .tolist()"
+            )
         if how == "item":
             value_checks.check_number(self.name, slot, slot.leaf.scalar, found)
-        elif slot.leaf.kind == "vector" and value is None and how not in ("literal", "sample"):
+        elif slot.leaf.kind == "vector" and value is None and how not in ("literal", "sample", "nesting"):
             raise ArgumentError(
                 f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got {shown}; a Warp "
                 f"value that is made in compiled code has to be a tuple of its numbers"
@@ -214,6 +225,14 @@ class Runtime(Conversions, Traced, Operators):
                     )
                 continue
             value_checks.check_slot(self.name, slot, values[slot.name])
+        tensors = [values[slot.name] for slot in self.plan.inputs if slot.is_array and values[slot.name] is not None]
+        for slot in self.plan.inputs:
+            absent = slot.role == "tensor_scalar" and getattr(values[slot.name], "is_meta", False)
+            if absent and not all(tensor.is_meta for tensor in tensors):
+                raise ArgumentError(
+                    f"{self.name}: argument '{slot.label}': expected a 0-d tensor on cpu (tensor_scalars), got one on meta, "
+                    f"which has no value"
+                )
         instance = self.instances.select(arguments)
         try:
             checks.measure(self.name, instance.plan, values, self.device(arguments))

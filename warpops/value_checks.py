@@ -12,7 +12,7 @@ import torch
 import warp as wp
 
 from .errors import ArgumentError
-from .kernel import SCALARS, Scalar
+from .kernel import SCALARS, Leaf, Scalar
 from .plan import Slot
 
 SIZE = SCALARS[wp.int64]
@@ -150,7 +150,7 @@ def plain_number(value: Any) -> int | float | bool | None:
         return bool(value)
     if isinstance(value, numpy.generic):
         return value.item() if isinstance(value, (numpy.integer, numpy.floating)) else None
-    if hasattr(value, "__index__"):
+    if hasattr(value, "__index__") and not isinstance(value, (numpy.ndarray, torch.Tensor)):
         return operator.index(value)
     inner = getattr(value, "value", None)
     if type(value).__module__.startswith("warp") and isinstance(inner, (bool, int, float)):
@@ -171,10 +171,47 @@ def _check_vector(op: str, slot: Slot, value: Any) -> None:
     items = flatten(value)
     if items is None:
         fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {type(value).__name__}")
+    lengths = nesting(value)
+    if lengths not in nestings(leaf):
+        parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
+        fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
     if len(items) != math.prod(leaf.component):
         fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {len(items)}")
     for item in items:
         check_number(op, slot, leaf.scalar, item)
+
+
+def nesting(value: Any) -> tuple[int, ...]:
+    """How a sequence is nested: the length of each of its items, 0 for a number; empty where all are numbers."""
+    items = numpy.atleast_1d(value).tolist() if isinstance(value, numpy.ndarray) else value
+    lengths = tuple(len(flatten(item) or ()) if _is_nested(item) else 0 for item in items)
+    return lengths if any(_is_nested(item) for item in items) else ()
+
+
+def _is_nested(item: Any) -> bool:
+    nested = isinstance(item, (Sequence, numpy.ndarray)) and not isinstance(item, (str, bytes))
+    return nested or hasattr(item, "_wp_scalar_type_")
+
+
+def nestings(leaf: Leaf) -> tuple[tuple[int, ...], ...]:
+    """The ways to nest a value of a leaf's type: as numbers; a matrix by rows; a transform as position and rotation, a
+    spatial vector as two vectors, a quaternion as vector and number."""
+    component = leaf.component or ()
+    if len(component) == 2:
+        return ((), (component[1],) * component[0])
+    if component == (7,):
+        return ((), (3, 4))
+    if component == (6,):
+        return ((), (3, 3))
+    return ((), (3, 0)) if component == (4,) else ((),)
+
+
+def _described(lengths: tuple[int, ...]) -> str:
+    if not lengths:
+        return "numbers"
+    if len(set(lengths)) == 1:
+        return f"{len(lengths)} times {lengths[0]} number{'s' if lengths[0] != 1 else ''}"
+    return f"{', '.join(str(length or 1) for length in lengths)} numbers"
 
 
 def flatten(value: Any) -> list[Any] | None:

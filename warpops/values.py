@@ -44,6 +44,19 @@ def traced_vector(value: Any) -> list[Any]:
     return items
 
 
+def traced_nesting(value: Any) -> tuple[int, ...]:
+    """The length of each item of a sequence, 0 for a number, in traced code; empty where none is a sequence."""
+    lengths = []
+    nested = False
+    for item in value:
+        if isinstance(item, (list, tuple)):
+            nested = True
+            lengths.append(len(traced_vector(item)))
+        else:
+            lengths.append(0)
+    return tuple(lengths) if nested else ()
+
+
 def traced_int(value: Any) -> Any:
     """An int, which stays symbolic where it is: AOTAutograd traces a backward of the user's with ``SymInt``."""
     return value if isinstance(value, torch.SymInt) else int(value)
