@@ -12,6 +12,7 @@ import pytest
 import torch
 import warp as wp
 
+import kernels
 import warpops
 from support import check_against, close, graph_count, inductor, leaf
 from warpops import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOp, warp_program
@@ -919,3 +920,84 @@ def test_wrong_declarations():
         warp_program("x[n] -> y[n]")(scale)
     with pytest.raises(TypeError, match="dim"):
         warp_program("x[n] -> y[n]", dim="n")
+
+
+# --- sizes of the launches inside -------------------------------------------------------------------------------------
+
+
+@wp.kernel
+def filling(x: wp.array[float], n: int, t: wp.array[float]):
+    i = wp.tid()
+    if i >= n:
+        return
+    t[i] = x[i] * x[i]
+
+
+@wp.kernel
+def differences(x: wp.array[float], t: wp.array[float]):
+    i = wp.tid()
+    t[i] = x[i + 1] - x[i]
+
+
+@wp.kernel
+def by_the_third(x: wp.array[float], t: wp.array[float]):
+    i = wp.tid()
+    t[i] = x[i] * x[2]
+
+
+@wp.kernel
+def plane(x: wp.array[float], t: wp.array[float]):
+    i, j = wp.tid()
+    wp.atomic_add(t, i, x[j])
+
+
+def launching(kernel, dim, *numbers):
+    """A program of one launch."""
+
+    @warp_program("x[n] -> y[n]", name="test_program::launching")
+    def run(x: wp.array[float], y: wp.array[float]):
+        wp.launch(kernel, dim(x), inputs=[x, *numbers], outputs=[y])
+
+    return run
+
+
+def count(x):
+    return x.shape[0]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "dim", "numbers", "text"),
+    [
+        (kernels.square, lambda x: count(x) + 3, (), "over 7: 'x' is indexed up to 6 on axis 0, and has size 4"),
+        (kernels.square, lambda x: count(x) + 10**8, (), "has size 4"),
+        (filling, lambda x: 100, (5,), "'x' is indexed up to 4 on axis 0, and has size 4"),
+        (differences, count, (), "'x' is indexed up to 4 on axis 0, and has size 4"),
+        (plane, count, (), "which is 1 size, and it takes 2 coordinates"),
+        (kernels.square, lambda x: (count(x), 2), (), "which is 2 sizes, and it takes 1 coordinate from"),
+    ],
+    ids=["longer", "much longer", "guard", "neighbour", "too few", "too many"],
+)
+def test_a_launch_that_leaves_an_array(mode, grad, kernel, dim, numbers, text):
+    x = torch.ones(4, requires_grad=grad)
+    with pytest.raises(Exception, match=text.replace("(", "\\(")):
+        mode(launching(kernel, dim, *numbers))(x)
+
+
+def test_a_constant_index_of_a_launch():
+    run = launching(by_the_third, count)
+    assert run(torch.ones(3)).tolist() == [1.0] * 3
+    with pytest.raises(ArgumentError, match="'x' is indexed at 2 on axis 0, and has size 2"):
+        run(torch.ones(2))
+
+
+def test_launches_that_fit(mode):
+    x = torch.tensor([1.0, 2.0, 4.0])
+    check_against(mode(launching(filling, lambda x: 100, 3)), lambda x: x * x, (x,))
+    check_against(mode(launching(plane, lambda x: (count(x), count(x)))), lambda x: x.sum().expand(3), (x,))
+    check_against(
+        mode(launching(differences, lambda x: count(x) - 1)),
+        lambda x: torch.cat([x[1:] - x[:-1], torch.zeros(1)]),
+        (x,),
+    )
+    close(launching(differences, lambda x: 0)(x), torch.zeros(3))

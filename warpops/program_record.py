@@ -14,6 +14,7 @@ from . import _warp
 from ._warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
 from .effects import Effects
 from .errors import GradientError, GradientWarning, SignatureError
+from .program_checks import check_launch
 from .program_memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 
 
@@ -170,6 +171,7 @@ class Run:
                 )
             return original(**call)
         effects, uses = uses_of(kernel)
+        check_launch(self.op, kernel, effects, names, arguments, call["dim"])
         if not self.recording:
             self._check_inputs(names, arguments, uses)
             return original(**call)
