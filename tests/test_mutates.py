@@ -7,7 +7,7 @@ import torch
 import warp as wp
 
 import kernels
-from support import close, compiled, leaf
+from support import afresh, close, compiled, eager, inductor, leaf
 from warpops import ArgumentError, GradientError, SignatureError, warp_op
 
 
@@ -205,3 +205,25 @@ def test_functional_calls_of_it_in_a_module(mode):
     for n in (1, 2, 3):
         close(function(torch.ones(3)), torch.full((3,), float(n)))
     close(module.x, torch.full((3,), 1.5))
+
+
+@wp.kernel
+def used_then_changed(x: wp.array[float], g: wp.array2d[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = g[i, 0] * x[i]
+    g[i, 0] = g[i, 0] + 1.0
+
+
+@pytest.mark.parametrize("how", [eager, compiled, inductor], ids=["eager", "aot", "inductor"])
+@pytest.mark.parametrize("layout", ["dense", "strided"])
+def test_backward_needs_what_the_launch_has_changed(how, layout):
+    """A graph is free to take a clone of an input for the input itself, which the launch changes later."""
+    op = warp_op(used_then_changed, "x[n], g[n, k] -> y[n]", mutates="g")
+    call = afresh(how, lambda x, g: op(x, g) * 2.0)
+    for _ in range(2):
+        g = torch.tensor([[5.0, 7.0]]).T if layout == "dense" else torch.tensor([[5.0, 7.0], [0.0, 0.0]]).T
+        x = torch.tensor([2.0, 3.0], requires_grad=True)
+        y = call(x, g)
+        close(y, torch.tensor([20.0, 42.0]))
+        close(torch.autograd.grad(y.sum(), x), (torch.tensor([10.0, 14.0]),))
+        close(g[:, 0], torch.tensor([6.0, 8.0]))

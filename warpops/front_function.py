@@ -119,10 +119,7 @@ class FunctionEmitter:
                 for slot in plan.mutated:
                     if plan.results:
                         before = text.free(f"{slot.name}_before", "before")
-                        text.add(
-                            f"{before} = {slot.name}.clone()"
-                            + (f" if {slot.name} is not None else None" if slot.optional else "")
-                        )
+                        text.add(f"{before} = {self.use('copy_of')}({slot.name})")
                         saved[slot.name] = before
                 names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
                 given = ", ".join(arguments)

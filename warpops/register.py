@@ -16,6 +16,7 @@ import torch
 
 from . import _torch, sharding
 from .contract import contract_hash, plan_text
+from .copies import copy_op
 from .errors import SignatureError
 from .front import FrontEmitter
 from .front_parts import FrontParts
@@ -96,6 +97,8 @@ class Registration:
 
     def _register(self) -> None:
         mapped_op()
+        if self.plan.mutated and self.differentiable:
+            copy_op()
         with registering():
             self.key = self.contract
             suffix = 0

@@ -14,6 +14,7 @@ import torch
 
 from . import _torch, checks, handles, value_checks
 from .conversions import Conversions
+from .copies import copy_of
 from .errors import ArgumentError, GradientError
 from .instance import Instance, Instances
 from .launch import FAST
@@ -119,6 +120,7 @@ class Runtime(Conversions, Traced, Operators):
             "forward_op": self.forward_op,
             "backward_op": self.backward_op,
             "defaults": {p.name: default_value(p.default) for p in self.plan.parameters},
+            "copy_of": copy_of,
             "handle": handles.id_of,
             "alive": handles.alive,
             "keep_alive": self.keep_alive,
