@@ -245,3 +245,28 @@ def test_compiled_code_survives_another_kernel_of_the_module():
 
     close(late(torch.ones(2)), torch.full((2,), 11.0))
     close(call(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_a_function_that_is_refused_leaves_its_module_alone(tmp_path):
+    script = """
+import torch, warp as wp
+from warpops import SignatureError, warp_op
+
+wp.config.log_level = wp.LOG_ERROR
+
+@warp_op
+@wp.kernel
+def good(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 2.0 * x[i]
+
+def bad(x: torch.Tensor, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 1.0
+
+try:
+    warp_op(bad, "x[n] -> y[n]")
+except SignatureError:
+    print(good(torch.ones(2)).tolist())
+"""
+    assert run_script(script, tmp_path / "script.py").strip().splitlines()[-1] == "[2.0, 2.0]"

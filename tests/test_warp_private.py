@@ -140,3 +140,22 @@ def test_backward_can_be_switched_off_in_both_places():
     assert _warp.backward_enabled(scale)
     off = wp.kernel(enable_backward=False)(scale.func)
     assert not _warp.backward_enabled(off)
+
+
+def test_a_kernel_can_be_taken_out_of_its_module():
+    module = wp.get_module("test_warp_private_disown")
+
+    @wp.kernel(module=module)
+    def stays(x: wp.array[float]):
+        x[wp.tid()] = 1.0
+
+    @wp.kernel(module=module)
+    def goes(x: wp.array[float]):
+        x[wp.tid()] = 1.0
+
+    assert set(module._get_live_kernels()) == {stays, goes}
+    hashers = module.hashers
+    _warp.disown(goes)
+    assert module._get_live_kernels() == [stays]
+    assert list(module.kernels.values()) == [stays]
+    assert module.hashers is not hashers

@@ -275,6 +275,15 @@ class Compiled:
         loaded.adjoint(bounds, arguments, adjoints)
 
 
+def disown(kernel: Any) -> None:
+    """Take a kernel out of its module, which is built with all that it has."""
+    module = kernel.module
+    if module.kernels.get(kernel.key) is kernel:
+        del module.kernels[kernel.key]
+    module._live_kernels.discard(kernel)
+    module.mark_modified()
+
+
 def no_adjoint(kernel: Any) -> GradientError:
     """What is said where a gradient is asked of a kernel that was built without its adjoint."""
     return GradientError(

@@ -145,9 +145,13 @@ def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
     kernel = as_kernel(value)
     try:
         declaration = declare(kernel.key, signature, **options)
-    except TypeError as error:
-        raise TypeError(str(error).replace("declare()", "warp_op()")) from None
-    return build_declared(kernel, declaration)
+        return build_declared(kernel, declaration)
+    except Exception as error:
+        if kernel is not value:  # made here, and nobody's: Warp would build it with the other kernels of its module
+            _warp.disown(kernel)
+        if isinstance(error, TypeError):
+            raise TypeError(str(error).replace("declare()", "warp_op()")) from None
+        raise
 
 
 def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = None, stacklevel: int = 4) -> WarpOp:
