@@ -227,3 +227,13 @@ def test_transforms_in_compiled_code_are_right_or_raise(transform):
     except Exception:
         return
     close(got, (2 * x).expand(got.shape))
+
+
+def test_a_batched_backward_goes_by_vmap():
+    """PyTorch's own (``is_grads_batched``) goes by a batching that operators of Python can't have a rule for."""
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    _, vjp = torch.func.vjp(kernels.square_op, x)
+    (rows,) = torch.vmap(vjp)(torch.eye(3))
+    close(rows, torch.diag(2.0 * x.detach()))
+    with pytest.raises(RuntimeError, match="Batching rule not implemented for kernels::square"):
+        torch.autograd.grad(kernels.square_op(x), x, torch.eye(3), is_grads_batched=True)
