@@ -482,6 +482,63 @@ class Pair:
     v: wp.vec3d
 
 
+@wp.func
+def scale_field(p: Pair, by: wp.float64):
+    p.a = p.a * by
+    return p.a
+
+
+@wp.func
+def add_to_field(p: Pair, by: wp.float64):
+    p.a = p.a + by
+    return p.a
+
+
+@wp.func
+def replace_field(p: Pair, by: wp.float64):
+    p.a = by
+    return p.a * by
+
+
+@wp.func
+def scale_copy(p: Pair, by: wp.float64):
+    q = p
+    q.a = q.a * by
+    return q.a
+
+
+@measured
+def field_of_argument_scaled(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    p = Pair()
+    p.a = x[i]
+    y[i] = scale_field(p, x[i + 1]) + p.a
+
+
+@measured
+def field_of_argument_added_to(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    p = Pair()
+    p.a = x[i]
+    y[i] = add_to_field(p, x[i + 1]) * p.a
+
+
+@measured
+def field_of_argument_replaced(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    p = Pair()
+    p.a = x[i]
+    y[i] = replace_field(p, x[i + 1]) + p.a
+
+
+@measured
+def field_of_copy_scaled(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    p = Pair()
+    p.a = x[i]
+    y[i] = scale_copy(p, x[i + 1]) + p.a
+
+
 @measured
 def loc_arr_simple(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
@@ -845,6 +902,9 @@ HAZARDS: dict[str, set[str]] = {
     "comp_over_ext": {"component"},
     "comp_over_ext_dot": {"component"},
     "comp_self": {"component"},
+    "field_of_argument_scaled": {"component"},
+    "field_of_argument_added_to": {"component"},
+    "field_of_argument_replaced": {"component"},
     "comp_aug": {"component"},
     "comp_aug_after": {"component"},
     "comp_fill_dyn": {"loop-product"},

@@ -144,7 +144,19 @@ def store_part(
     if not isinstance(base, ast.Name) or base.id not in frame.env:
         return
     fields = list(reversed(path))
+    if _overwrites_argument(frame, base.id, fields, frame.env[base.id]):
+        _component_warning(record, frame, node)
     frame.env[base.id] = _with_part(record, frame, frame.env[base.id], fields, place.part, value, node)
+
+
+def _overwrites_argument(frame: Frame, name: str, fields: list[str], whole: Abstract) -> bool:
+    """A function stores to a field of a struct that it was given: Warp adds the gradient of what was stored to that of the
+    caller's field."""
+    arguments = frame.code.func.__code__.co_varnames[: frame.code.func.__code__.co_argcount]
+    if frame.kernel or name in frame.references or name not in arguments or len(fields) != 1:
+        return False
+    field = struct_field(whole, fields[0]) if isinstance(whole, Struct) and fields[0] else None
+    return isinstance(field, Value) and field.active
 
 
 def _with_part(
