@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import types
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def test_backward_that_is_disabled_later():
     x = torch.ones(2, requires_grad=True)
     for _ in range(3):
         close(torch.autograd.grad(op(x).sum(), x), (torch.full((2,), 2.0),))
-    wp.set_module_options({"enable_backward": False}, module=module)
+    wp.set_module_options({"enable_backward": False}, module=SimpleNamespace(__name__=module.name))
     for _ in range(2):
         with pytest.raises(GradientError, match="later: the kernel is compiled without its backward"):
             op(x).sum().backward()

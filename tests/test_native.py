@@ -6,6 +6,7 @@ import ctypes
 import gc
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -320,7 +321,7 @@ def test_code_is_held_while_it_runs(way):
         op(x, 10)
 
     def build_again(option):
-        wp.set_module_options({"fuse_fp": option}, module=module)
+        wp.set_module_options({"fuse_fp": option}, module=SimpleNamespace(__name__=module.name))
         op(x, 10)
         gc.collect()
 
