@@ -163,9 +163,8 @@ class Rules:
 def register_python_side(library: Any, name: str, fake: Callable[..., Any], rules: Rules) -> None:
     """What PyTorch keeps of an operator outside of its dispatcher: its fake kernel, its rules for tensor subclasses.
 
-    It is what ``torch.library.register_fake`` and ``register_torch_dispatch`` do, for a tenth of their time and objects:
-    without a look at the caller's source file, without an undoing of each, since ``destroy`` drops the whole entry, and
-    for classes that needn't exist yet.
+    It is what ``torch.library.register_fake`` and ``register_torch_dispatch`` do, without a look at the caller's source
+    file, without an undoing of each, since ``destroy`` drops the whole entry, and for classes that needn't exist yet.
     """
     entry = torch._library.simple_registry.singleton.find(name)
     entry.fake_impl.kernels.append(torch._library.utils.Kernel(fake, "warpops"))

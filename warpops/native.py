@@ -1,7 +1,7 @@
 """One C function that starts a kernel's launch: it reads the data pointers of all tensors, packs them, and calls the kernel.
 
-Asking each tensor for its pointer from Python and packing it costs 0.15 µs an array, several times what a small kernel
-takes. Warp brings a compiler along, so the function is compiled by Warp, as native code in a kernel of one thread that
+Asking each tensor for its pointer from Python and packing it costs more than a small kernel does (``benchmarks/README.md``
+has the figures). Warp brings a compiler along, so the function is compiled by Warp, as native code in a kernel of one thread that
 tells its address: a fresh cache of kernels takes a second or two for it once. So it is made after the first ``AFTER``
 launches of a process that would have used it. Whatever goes wrong on the way, launches go on without it.
 

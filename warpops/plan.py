@@ -147,8 +147,24 @@ class OpPlan:
 
     @cached_property
     def recalls_backward(self) -> bool:
-        quiet = not self.effects.opaque and not any(slot.replayed for slot in self.slots)
-        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and quiet
+        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.runs_again
+
+    @cached_property
+    def runs_again(self) -> bool:
+        """The adjoint launch runs functions or native code that write into arrays."""
+        return bool(self.effects.opaque) or any(slot.replayed for slot in self.slots)
+
+    def adjoint_data(self, slot: Slot) -> Literal["as it is", "copied", "made again"]:
+        """What the adjoint launch gets for an array's data: what runs again in it may write there.
+
+        A function repeats what it did from the state before the launch: a fresh array is made again, and of a given one
+        that state is what was saved. What native code does nobody knows, so a fresh array is as the launch left it.
+        """
+        if slot.role not in ("output", "scratch", "inout", "mutated"):
+            return "as it is"
+        if slot.replayed and slot.role in ("output", "scratch"):
+            return "made again"
+        return "copied" if slot.replayed or self.effects.opaque else "as it is"
 
     @cached_property
     def rows(self) -> Rows:

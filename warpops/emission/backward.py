@@ -49,9 +49,10 @@ class Backward(Forward):
                     text.add(f"    {slot.name} = {slot.name}.contiguous()")
                 else:
                     text.add(f"{slot.name} = {slot.name}.contiguous()")
-                if slot.replayed and slot.role in ("output", "scratch"):
+                data = plan.adjoint_data(slot)
+                if data == "made again":
                     text.add(f"{slot.name} = {self._as_before(slot)}  # functions run again, and write it")
-                elif (plan.effects.opaque or slot.replayed) and slot.role in ("output", "scratch", "inout", "mutated"):
+                elif data == "copied":
                     copy = f"{slot.name}.clone()"
                     copy += f" if {slot.name} is not None else None" if slot.optional else ""
                     text.add(f"{slot.name} = {copy}  # functions or native code run again, and write it")
