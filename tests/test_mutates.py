@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch._functorch.config
 import warp as wp
 
 import kernels
@@ -208,10 +209,10 @@ def test_functional_calls_of_it_in_a_module(mode):
 
 
 @wp.kernel
-def used_then_changed(x: wp.array[float], g: wp.array2d[float], y: wp.array[float]):
+def used_then_changed(x: wp.array[float], g: wp.array[float], y: wp.array[float]):
     i = wp.tid()
-    y[i] = g[i, 0] * x[i]
-    g[i, 0] = g[i, 0] + 1.0
+    y[i] = g[i] * x[i]
+    g[i] = g[i] + 1.0
 
 
 @pytest.mark.parametrize(
@@ -220,12 +221,13 @@ def used_then_changed(x: wp.array[float], g: wp.array2d[float], y: wp.array[floa
 )
 def test_backward_needs_what_the_launch_has_changed(how, layout):
     """A graph is free to take a clone of an input for the input itself, which the launch changes later."""
-    op = warp_op(used_then_changed, "x[n], g[n, k] -> y[n]", mutates="g")
+    op = warp_op(used_then_changed, "x[n], g[n] -> y[n]", mutates="g")
     call = afresh(how, lambda x, g: op(x, g) * 2.0)
-    for _ in range(2):
-        g = torch.tensor([[5.0, 7.0]]).T if layout == "dense" else torch.tensor([[5.0, 7.0], [0.0, 0.0]]).T
-        x = torch.tensor([2.0, 3.0], requires_grad=True)
-        y = call(x, g)
-        close(y, torch.tensor([20.0, 42.0]))
-        close(torch.autograd.grad(y.sum(), x), (torch.tensor([10.0, 14.0]),))
-        close(g[:, 0], torch.tensor([6.0, 8.0]))
+    with torch._functorch.config.patch(enable_autograd_cache=False):  # a graph that was made before would hide it
+        for _ in range(2):
+            g = torch.tensor([5.0, 7.0]) if layout == "dense" else torch.tensor([5.0, 0.0, 7.0])[::2]
+            x = torch.tensor([2.0, 3.0], requires_grad=True)
+            y = call(x, g)
+            close(y, torch.tensor([20.0, 42.0]))
+            close(torch.autograd.grad(y.sum(), x), (torch.tensor([10.0, 14.0]),))
+            close(g, torch.tensor([6.0, 8.0]))

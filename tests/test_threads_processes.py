@@ -173,11 +173,9 @@ print(right, status)
     assert run_script(script, tmp_path / "script.py").strip().splitlines()[-1] == "True 0"
 
 
-def test_first_launches_of_a_process_on_eight_threads(tmp_path):
-    """Warp isn't started yet: it starts in steps, and each thread has to find it whole."""
-    script = """
-import threading, torch, warp as wp
-from warpops import warp_op
+SQUARE = """
+import os, signal, threading, torch, warp as wp
+from warpops import _warp, instance, launch, native, warp_op
 
 wp.config.log_level = wp.LOG_ERROR
 
@@ -187,6 +185,12 @@ def square(x: wp.array[float], y: wp.array[float]):
     i = wp.tid()
     y[i] = x[i] * x[i]
 
+"""
+
+
+def test_first_launches_of_a_process_on_eight_threads(tmp_path):
+    """Warp isn't started yet: it starts in steps, and each thread has to find it whole."""
+    script = """
 start, found = threading.Barrier(8), []
 
 def work():
@@ -205,24 +209,13 @@ for thread in threads:
 print(found)
 """
     for turn in range(2):
-        printed = run_script(script, tmp_path / f"script{turn}.py")
+        printed = run_script(SQUARE + script, tmp_path / f"script{turn}.py")
         assert printed.strip().splitlines()[-1] == str([True] * 8)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_while_another_thread_holds_a_lock(tmp_path):
     script = """
-import os, signal, threading, torch, warp as wp
-from warpops import _warp, instance, launch, native, warp_op
-
-wp.config.log_level = wp.LOG_ERROR
-
-@warp_op
-@wp.kernel
-def square(x: wp.array[float], y: wp.array[float]):
-    i = wp.tid()
-    y[i] = x[i] * x[i]
-
 square.preload("cpu")
 held, leave = threading.Event(), threading.Event()
 
@@ -243,4 +236,4 @@ leave.set()
 thread.join()
 print("child:", status, square(torch.ones(1)).tolist())
 """
-    assert run_script(script, tmp_path / "script.py").strip().splitlines()[-1] == "child: 0 [1.0]"
+    assert run_script(SQUARE + script, tmp_path / "script.py").strip().splitlines()[-1] == "child: 0 [1.0]"

@@ -24,6 +24,9 @@ _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), tor
 VERSION = "0.1.0"
 """Of warpops: what a graph holds may change with it."""
 
+FORMAT = 2
+"""Raised with each change of how an op is traced: a graph on disk that was traced otherwise isn't found."""
+
 _session = os.urandom(8).hex()
 
 
@@ -36,7 +39,7 @@ def contract_hash(parts: Iterable[str], callables: Iterable[Any]) -> str:
 
     A callable that can't be followed makes the hash one of this process alone: nothing is found on disk, nothing is stale.
     """
-    digest = hashlib.sha256(f"{torch.__version__} {VERSION}".encode())
+    digest = hashlib.sha256(f"{torch.__version__} {VERSION} {FORMAT}".encode())
     for part in parts:
         digest.update(part.encode())
         digest.update(b"\0")
