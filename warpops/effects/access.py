@@ -10,7 +10,7 @@ from .model import Site
 from .record import Access, Frame, Record
 from .source import holds_floats
 from .state import Pattern, is_element, may_alias
-from .values import NO_TOKENS, Array, LocalArrayRead, ReadOf, Ref, Tokens, Value
+from .values import NO_TOKENS, Array, LocalArrayRead, ReadOf, Ref, Tokens, Value, only
 
 PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed"})
 """Atomics of which Warp's adjoint neither reads the array nor consumes its cotangent."""
@@ -112,10 +112,11 @@ def read(
         pattern = pattern_of(ref, forms)
         after = _may_be_written(record, ref.root, pattern)
         own = is_element(pattern) and state.must.get((ref.root, pattern)) == frozenset()
-        if after:
-            state.read_back |= {(ref.root, pattern)}
-        if active:
-            taints.add(ReadOf(ref.root, after))
+        token = ReadOf(ref.root, after, site)
+        state.read |= {(token, pattern)}
+        taints.add(token)
+        if record.shielded:  # a gradient of the user's own may read it as well
+            record.events.setdefault(token, site)
         _add(
             record,
             Access(
@@ -157,8 +158,7 @@ def store(
         pattern = pattern_of(ref, forms)
         again = component or any(not _distinct(pattern, loop) for loop in record.loops)
         state.stores[ref.root] = min(2, state.stores.get(ref.root, 0) + (2 if again else 1))
-        if any(root == ref.root and may_alias(pattern, other) for root, other in state.read_back):
-            record.restored.setdefault(ref.root, site)
+        _overwrite(record, ref.root, pattern, site)
         state.written |= {(ref.root, pattern)}
         if not component and not several and is_element(pattern):
             state.must[(ref.root, pattern)] = frozenset()
@@ -198,9 +198,13 @@ def update(
     _written_under(record, array, value.active, tokens, site)
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
-        if name not in PURE_ATOMICS or used:
-            state.read_back |= {(ref.root, pattern)}
+        _overwrite(record, ref.root, pattern, site, name)
         state.written |= {(ref.root, pattern)}
+        if name not in PURE_ATOMICS:
+            token = ReadOf(ref.root, True, site, name)
+            state.read |= {(token, pattern)}
+            if value.active:
+                record.need(frozenset({token}), site)
         _add(
             record,
             Access(
@@ -224,20 +228,25 @@ def escape(record: Record, array: Array, site: Site) -> None:
     for ref in array.refs:
         if not record.silent:
             record.escapes.setdefault((ref.root, site))
-        anything = (ref.root, (Whole(True),) * len(ref.axes))
-        record.state.written |= {anything}
-        record.state.read_back |= {anything}
+        record.state.written |= {(ref.root, (Whole(True),) * len(ref.axes))}
     record.flow(holds_floats(array.dtype))
+
+
+def _overwrite(record: Record, root: str, pattern: Pattern, site: Site, kind: str = "store") -> None:
+    """Note what was read of these elements: the launch doesn't leave it there."""
+    for token, other in record.state.read:
+        if token.array == root and token.kind != kind and may_alias(pattern, other):
+            record.overwritten.setdefault(token, site)
 
 
 def _written_under(record: Record, array: Array, active: bool, tokens: Tokens, site: Site) -> None:
     """The adjoint of a write runs under the same conditions, at the same index."""
     if holds_floats(array.dtype):
         record.need(tokens | array.tokens, site)
-        if active:
-            record.flow(True)
-            for condition in record.state.conditions:
-                record.need(condition.tokens, site)
+        record.flow(active)
+        for condition in record.state.conditions:
+            # A store ends the cotangent, whatever it stores.
+            record.need(condition.tokens if active else only(condition.tokens, ReadOf), site)
 
 
 def _distinct(pattern: Pattern, loop: int) -> bool:

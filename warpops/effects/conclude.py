@@ -7,7 +7,7 @@ from typing import Any
 
 from .access import PURE_ATOMICS
 from .forms import Affine, Arg, Clamped, Coord, Covered, Form, Loop, Shape, Size, Unknown, bare_coordinate
-from .hazards import private
+from .hazards import first_need, private
 from .model import ArrayEffects, AxisUse, Below, Guard, Premise, Site
 from .record import Access, Record
 from .state import Condition, Pattern, State
@@ -48,6 +48,9 @@ def conclude_array(
         filled_why=why,
         filled_if=premises,
         view_stored=any(access.view for access in (*stores, *atomics)),
+        before=first_need(record, name, "before"),
+        after=first_need(record, name, "after"),
+        reads_own=bool(reads) and not hidden and all(read.own for read in reads),
         null_adjoint_safe=name not in record.unsafe,
         replayed=any(access.inside for access in (*stores, *atomics)),
     )

@@ -11,7 +11,7 @@ from .forms import Form
 from .model import Site
 from .source import Code
 from .state import Condition, State
-from .values import Abstract, Component, Token
+from .values import Abstract, Component, ReadOf, Token
 
 BUDGET = 60_000
 """Syntax nodes that one analysis may visit; beyond it the rest of the kernel counts as unseen."""
@@ -93,8 +93,8 @@ class Record:
     opaque: dict[Site, None] = field(default_factory=dict)
     events: dict[Token, Site] = field(default_factory=dict)
     """Where the adjoint first needs the value behind a token."""
-    restored: dict[str, Site] = field(default_factory=dict)
-    """Where an array is stored to after it was read back."""
+    overwritten: dict[ReadOf, Site] = field(default_factory=dict)
+    """Where the kernel writes again what it has read."""
     hazards: dict[tuple[str, Site], str] = field(default_factory=dict)
     components: dict[Component, Site] = field(default_factory=dict)
     loop_sites: dict[int, Site] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from .forms import NO_TRUTH, Form, Truth, Unknown, Whole, join_forms
+from .model import Site
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Tokens: why a value may be another one by the time Warp's adjoint needs it
@@ -40,10 +41,13 @@ class Component:
 
 @dataclass(frozen=True)
 class ReadOf:
-    """Read from an array, before (False) or possibly after (True) the kernel stored to the element."""
+    """Read from an array at a place, before (False) or possibly after (True) the kernel wrote the element."""
 
     array: str
     after: bool
+    site: Site
+    kind: str = "read"
+    """``"read"``, or the atomic whose adjoint looks at the array."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,10 @@ class Element:
 
 
 Abstract: TypeAlias = Value | Array | Struct | Tuple | Shapes | Object | Builtin | Element
+
+
+def only(tokens: Tokens, kind: type[Any]) -> Tokens:
+    return frozenset(token for token in tokens if isinstance(token, kind))
 
 
 def tokens_of(value: Abstract) -> Tokens:
