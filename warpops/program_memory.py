@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import warp as wp
@@ -25,10 +25,10 @@ from .kernel import SCALARS
 class Use:
     """What a kernel does to one of its array arguments, as far as recording cares."""
 
-    before: bool = True
-    """It reads what was there before the launch (or may: nobody knows)."""
-    after: bool = False
-    """It reads back what it wrote itself, so that its adjoint needs the array as the launch left it."""
+    reads: bool = True
+    """It reads the array (or may: nobody knows)."""
+    state: Literal["before", "after"] | None = "before"
+    """The array's state that its adjoint gets: before the launch, or after it; None where it reads nothing."""
     writes: bool = True
     sure: bool = False
     """That it writes is certain."""
@@ -57,10 +57,10 @@ def _use_of(known: ArrayEffects, effects: Effects) -> Use:
     if known.replayed:  # in the adjoint functions run again, from what was there before the launch
         return Use(site=_site(known), sure=True, null_adjoint_safe=known.null_adjoint_safe, private=True)
     reads = known.read or known.reads_back
-    before = known.read and (not known.written or known.reads_before_write is not None)
+    either = "before" if not known.written or known.reads_before_write is not None else "after"
     return Use(
-        before=before,
-        after=known.written and reads and not before,
+        reads=reads,
+        state=known.adjoint_state or (either if reads else None),
         writes=known.written,
         sure=known.written,
         site=_site(known),

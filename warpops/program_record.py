@@ -227,12 +227,12 @@ class Run:
         arguments: tuple[Any, ...],
     ) -> Any:
         refs = list(_refs_in(arguments))
-        flows = any(ref.live and (ref.use.before or ref.use.after) for ref in refs)
+        flows = any(ref.live and ref.use.reads for ref in refs)
         wanted = flows or any(ref.live and ref.use.writes for ref in refs)
         values: dict[int, Value] = {}
         if wanted:
             for ref in refs:
-                if ref.block is not None and ref.use.before:
+                if ref.block is not None and ref.use.state == "before":
                     values[id(ref)] = ref.block.value(ref.low, ref.high)
         for ref in refs:
             if ref.block is not None and ref.use.writes:
@@ -243,7 +243,7 @@ class Run:
         for ref in refs:
             if ref.block is None:
                 continue
-            if ref.use.after:
+            if ref.use.state == "after":
                 values[id(ref)] = ref.block.value(ref.low, ref.high)
             if flows and ref.use.writes and ref.differentiable:
                 ref.block.active = True
@@ -266,7 +266,7 @@ class Run:
                 )
             if isinstance(array, wp.array) and array.size:
                 written = argument in writes
-                refs[argument] = self.ref(argument, array, Use(argument in reads, False, written, written, title, True))
+                refs[argument] = self.ref(argument, array, Use(argument in reads, None, written, written, title, True))
         if not self.recording:
             return self._call(original, call)
         sources = [refs[a] for a in reads if a in refs and refs[a].live]
@@ -316,7 +316,7 @@ class Run:
             else:
                 self._launch_adjoint(event)
             for ref in event.refs:
-                if ref.live and ref.block is not None and (ref.use.before or ref.use.after):
+                if ref.live and ref.block is not None and ref.use.reads:
                     ref.block.reached = True
         self.events.clear()
 
