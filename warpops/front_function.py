@@ -116,11 +116,9 @@ class FunctionEmitter:
                 if plan.gradient != "custom":
                     text.add("ctx.set_materialize_grads(False)")
                 saved = {name: name for name in tensors}
-                copied = [slot for slot in plan.mutated if plan.results]
-                for slot in copied:
-                    saved[slot.name] = text.free(f"{slot.name}_saved", "saved")
-                    if not plan.saved_after(slot):
-                        text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
+                for slot in plan.saved_before:
+                    saved[slot.name] = text.free(f"{slot.name}_before", "before")
+                    text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
                 names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
                 given = ", ".join(arguments)
                 text.add(f"if {self.use('is_compiling')}():")
@@ -138,9 +136,10 @@ class FunctionEmitter:
                     if alive:
                         text.add(f"{alive[0]} = None")
                         text.add(f"ctx.alive = {self.use('alive')}({', '.join(front.handles)})")
-                for slot in filter(plan.saved_after, copied):
-                    text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
-                saved |= {s.name: r for s, r in zip(front.returned, returned, strict=True) if plan.saved_after(s)}
+                for slot in filter(plan.saved_after, plan.inputs):
+                    saved[slot.name] = text.free(f"new_{slot.name}", "new")
+                    if slot.role == "mutated":
+                        text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
                 text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive])})")
                 if numbers:
                     text.add(f"ctx.numbers = {self.tuple_of(numbers)}")

@@ -160,6 +160,11 @@ class OpPlan:
         """What is saved of a given array that the kernel writes: what the launch left, in place of what it found."""
         return slot.role in ("inout", "mutated") and slot.state == "after"
 
+    @cached_property
+    def saved_before(self) -> tuple[Slot, ...]:
+        """The arrays of which a copy is made before the launch changes them."""
+        return tuple(s for s in self.inputs if s.role == "mutated" and self.results and not self.saved_after(s))
+
     def adjoint_data(self, slot: Slot) -> Literal["as it is", "copied", "made again"]:
         """What the adjoint launch gets for an array's data, of what was saved: what runs again in it may write there.
 

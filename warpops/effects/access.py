@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from .forms import Affine, Arg, Clamped, Coord, Form, Less, Loop, Shape, Unknown, Whole
+from .forms import Affine, Arg, Clamped, Coord, Covered, Form, Less, Loop, Shape, Unknown, Whole
 from .model import Site
 from .record import Access, Frame, Record
 from .source import holds_floats
-from .state import Pattern, is_element, may_alias
+from .state import Pattern, State, is_element, may_alias
 from .values import NO_TOKENS, Array, LocalArrayRead, ReadOf, Ref, Tokens, Value, only
 
 PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed"})
@@ -90,6 +90,20 @@ def _may_be_written(record: Record, root: str, pattern: Pattern) -> bool:
     return any(array == root and may_alias(pattern, other) for array, other in record.state.written)
 
 
+def _surely_written(state: State, root: str, pattern: Pattern) -> bool:
+    """Whether this thread has stored the element on every way here: it, or an axis from end to end."""
+    return any(
+        array == root
+        and sizes == frozenset()
+        and len(other) == len(pattern)
+        and all(
+            b == Covered(Shape(root, axis)) or (isinstance(a, Affine) and a == b)
+            for axis, (a, b) in enumerate(zip(pattern, other, strict=True))
+        )
+        for (array, other), sizes in state.must.items()
+    )
+
+
 def read(
     record: Record,
     frame: Frame,
@@ -111,7 +125,7 @@ def read(
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
         after = _may_be_written(record, ref.root, pattern)
-        own = is_element(pattern) and state.must.get((ref.root, pattern)) == frozenset()
+        own = _surely_written(state, ref.root, pattern)
         token = ReadOf(ref.root, after, site)
         state.read |= {(token, pattern)}
         taints.add(token)
@@ -217,6 +231,7 @@ def update(
                 view or ref.view,
                 component,
                 used=used,
+                own=_surely_written(state, ref.root, pattern),
                 possible=len(array.refs) > 1 or bool(record.possible),
                 inside=bool(record.inside),
             ),

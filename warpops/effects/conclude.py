@@ -50,7 +50,7 @@ def conclude_array(
         view_stored=any(access.view for access in (*stores, *atomics)),
         before=first_need(record, name, "before"),
         after=first_need(record, name, "after"),
-        reads_own=bool(reads) and not hidden and all(read.own for read in reads),
+        reads_own=bool(reads or atomics) and not hidden and all(access.own for access in (*reads, *atomics)),
         null_adjoint_safe=name not in record.unsafe,
         replayed=any(access.inside for access in (*stores, *atomics)),
     )

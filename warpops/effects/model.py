@@ -108,7 +108,7 @@ class ArrayEffects:
     after: Site | None = None
     """A place whose adjoint needs what the launch leaves in the array: the kernel may have written it by then."""
     reads_own: bool = False
-    """Every read is of an element that its thread surely stored before."""
+    """It is read or updated, each time an element that its thread surely stored before."""
     replayed: bool = False
     """Written in a function that the kernel calls. Warp's adjoint calls it again, stores and all, where it leaves out the
     stores of the kernel itself."""

@@ -40,7 +40,7 @@ class Access:
     first: bool = False
     """A read of an element that this thread can't have written before."""
     own: bool = False
-    """A read of an element that this thread surely wrote before."""
+    """A read or an update of an element that this thread surely wrote before."""
     bounds: tuple[tuple[int, str], ...] = ()
     """By axis: what keeps a clamped index in bounds, where that is not the axis itself."""
     possible: bool = False

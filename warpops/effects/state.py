@@ -115,9 +115,7 @@ def _absorb(result: State, state: State) -> None:
     result.read |= state.read
 
 
-def leave_loop(
-    seen: frozenset[tuple[_Place, Pattern]], loop: int, again: bool
-) -> frozenset[tuple[_Place, Pattern]]:
+def leave_loop(seen: frozenset[tuple[_Place, Pattern]], loop: int, again: bool) -> frozenset[tuple[_Place, Pattern]]:
     """Patterns seen from the next iteration of a loop (``again``), or from behind it."""
     return frozenset((place, tuple(_aged(form, loop, again) for form in pattern)) for place, pattern in seen)
 
