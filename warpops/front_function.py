@@ -188,6 +188,8 @@ class FunctionEmitter:
                 text.add(f"    grads = {traced}({given})")
                 text.add("else:")
                 with text.deeper():
+                    if alive:
+                        text.add(f"{self.use('check_alive')}(ctx.alive)")
                     arrays = [s.name for s in plan.inputs if s.is_array] + kept + live
                     if plan.recalls_backward:
                         memory = text.free("memory", "local")

@@ -62,6 +62,7 @@ def make_forward(transforms: Transforms) -> Any:
                 return (None,) * (len(arguments) + ctx.extra)
             if plan.gradient == "none":
                 transforms.refuse_gradient()
+            runtime.check_alive(ctx.alive)
             saved = ctx.saved_tensors
             values: list[Any] = [None] * len(arguments)
             for position, value in zip([*tensors, *rest], [*saved[: len(tensors)], *ctx.rest], strict=True):
