@@ -70,8 +70,8 @@ def make_forward(transforms: Transforms) -> Any:
             outputs = saved[len(tensors) :]
             if custom:
                 given = tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, outputs, strict=False))
-                needs = tuple(ctx.needs_input_grad[: len(arguments)])
-                own = runtime.custom_backward(tuple(values), tuple(outputs), given, needs)
+                needed = tuple(ctx.needs_input_grad[: len(arguments)])
+                own = runtime.custom_backward(tuple(values), tuple(outputs), given, needed)
                 return (*own, *(None for _ in range(ctx.extra)))
             needs = [bool(ctx.needs_input_grad[p]) for p in positions]
             order = {front.returned[k].name: value for k, value in zip(kept, outputs, strict=True)}

@@ -133,7 +133,7 @@ def stamp(value: Any) -> int:
 
 
 def _change(reference: weakref.ref[Any], method: Any, *args: Any, **kwargs: Any) -> Any:
-    value = reference()
+    value: Any = reference()
     value._warpops_changes += 1
     return method(value, *args, **kwargs)
 

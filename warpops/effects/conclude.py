@@ -51,6 +51,7 @@ def conclude_array(
         before=first_need(record, name, "before"),
         after=first_need(record, name, "after"),
         reads_own=bool(reads or atomics) and not hidden and all(access.own for access in (*reads, *atomics)),
+        tested=name in record.tested,
         null_adjoint_safe=name not in record.unsafe,
         replayed=any(access.inside for access in (*stores, *atomics)),
     )

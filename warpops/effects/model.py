@@ -109,6 +109,8 @@ class ArrayEffects:
     """A place whose adjoint needs what the launch leaves in the array: the kernel may have written it by then."""
     reads_own: bool = False
     """It is read or updated, each time an element that its thread surely stored before."""
+    tested: bool = False
+    """The kernel asks whether the array is there, so that it may be None."""
     replayed: bool = False
     """Written in a function that the kernel calls. Warp's adjoint calls it again, stores and all, where it leaves out the
     stores of the kernel itself."""
@@ -122,6 +124,10 @@ class ArrayEffects:
         if self.before is not None or self.replayed:
             return "before"
         return "after" if self.after is not None else None
+
+    @property
+    def touched(self) -> bool:
+        return bool(self.reads or self.stores or self.atomics or self.escapes)
 
     @property
     def read(self) -> bool:

@@ -99,6 +99,8 @@ class Record:
     components: dict[Component, Site] = field(default_factory=dict)
     loop_sites: dict[int, Site] = field(default_factory=dict)
     while_loops: set[int] = field(default_factory=set)
+    tested: set[str] = field(default_factory=set)
+    """Arrays that are asked whether they are there (``if weights:``)."""
     handles: dict[str, set[str]] = field(default_factory=dict)
     """What an argument is the id of, by the builtins that it is given to."""
     ranks: set[int] = field(default_factory=set)
