@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -137,6 +138,52 @@ def test_what_was_written_is_saved_and_guarded():
         z.sum().backward()
     assert "y: saved as the launch leaves it" in as_op(step).explain()
     assert "saved as the launch leaves it" not in as_op(damp).explain()
+
+
+def test_a_backward_of_the_users_own_gets_what_was_there_before(mode):
+    @wp.kernel
+    def backward(y: F, x: F, grad_y: F, grad_z: F, grad_x: F):
+        i = wp.tid()
+        grad_y[i] = grad_y[i] + 2.0 * (y[i] + x[i]) * grad_z[i]
+        grad_x[i] = grad_y[i]
+
+    op = warp_op(step, "x[n], y[n] -> y[n], z[n]", dim="n", backward=backward, name="read_and_written::step_by_hand")
+    for found, want in zip(gradients(mode(op), *inputs()), gradients(stepped, *inputs()), strict=True):
+        close(found, want)
+
+
+@wp.kernel
+def generic_step(x: wp.array[Any], y: wp.array[Any], z: wp.array[Any]):
+    i = wp.tid()
+    y[i] += x[i]
+    z[i] = y[i] * y[i]
+
+
+@wp.struct
+class State:
+    y: F
+    z: F
+
+
+@wp.kernel
+def struct_step(x: F, state: State):
+    i = wp.tid()
+    state.y[i] += x[i]
+    state.z[i] = state.y[i] * state.y[i]
+
+
+def test_generic_and_struct_arrays(mode):
+    op = warp_op(generic_step, "x[n], y[n] -> y[n], z[n]", dim="n", name="read_and_written::generic_step")
+    for dtype in (torch.float32, torch.float64):
+        given = [v.detach().to(dtype).requires_grad_() for v in inputs()]
+        for found, want in zip(gradients(mode(op), *given), gradients(stepped, *given), strict=True):
+            close(found, want)
+    op = warp_op(
+        struct_step, "x[n], state.y[n] -> state.y[n], state.z[n]", dim="n", name="read_and_written::struct_step"
+    )
+    call = mode(lambda x, y: op(x, {"y": y}))
+    for found, want in zip(gradients(call, *inputs()), gradients(stepped, *inputs()), strict=True):
+        close(found, want)
 
 
 # --- other roles ------------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ class OpPlan:
 
     def saved_after(self, slot: Slot) -> bool:
         """What is saved of a given array that the kernel writes: what the launch left, in place of what it found."""
-        return slot.role in ("inout", "mutated") and slot.state == "after"
+        return self.gradient == "adjoint" and slot.role in ("inout", "mutated") and slot.state == "after"
 
     @cached_property
     def saved_before(self) -> tuple[Slot, ...]:
