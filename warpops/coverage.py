@@ -20,11 +20,14 @@ def covers_exactly(
         return effects.filled_why or "not every element is provably written"
     if shape is None or callable(shape) or extents.launch is None or callable(extents.launch):
         return "its shape and the launch size are computed by callables, which can't be compared before the call"
-    for axis, use in enumerate(effects.axes):
-        if use.coordinate is not None and extents.launch[use.coordinate] != shape[axis]:
+    for axis, coordinate in enumerate(effects.filled_by):
+        if coordinate is None:
+            continue
+        if coordinate >= len(extents.launch):
+            return f"its axis {axis} is run through by the threads of a block, of which there are as many as the device takes"
+        if extents.launch[coordinate] != shape[axis]:
             return (
-                f"its axis {axis} has size {shape[axis]}, and the launch has {extents.launch[use.coordinate]} "
-                f"threads there"
+                f"its axis {axis} has size {shape[axis]}, and the launch has {extents.launch[coordinate]} threads there"
             )
     return None
 

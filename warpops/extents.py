@@ -71,7 +71,7 @@ class _Deriver(Bounds):
             launch=launch,
             rank=rank,
             covers=tuple(self.covers(launch)),
-            reaches=tuple(self.reaches()),
+            reaches=tuple(self.reaches(launch)),
             loops=tuple(self.loops()),
             counts=tuple(self.counts()),
             why=self.why,
@@ -227,9 +227,7 @@ class _Deriver(Bounds):
             sizes: list[Expr] = []
             for use in self.uses(leaf):
                 c = use.coordinate
-                if c is None or use.offset or use.guarded:
-                    break
-                if callable(launch):
+                if c is None or use.offset or use.guarded or callable(launch) or c >= len(launch):
                     break
                 bound = self.implicit.get(c)
                 sizes.append(name(bound) if bound and self.declaration.dim is not None else launch[c])

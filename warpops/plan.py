@@ -45,6 +45,10 @@ class Slot:
     retained: bool = False
     """Outputs: the cotangent can be used without a private copy."""
     null_adjoint_safe: bool = False
+    explicit: bool = True
+    """The adjoint launch gets its gradient buffer as an argument too, besides the one attached to the array. Not where the
+    kernel reads its shape: the reverse of that sets the argument's shape to 0, and a negative index no longer wraps. A custom
+    gradient knows the argument alone."""
     replayed: bool = False
     """The adjoint launch writes to it: it gets a private array, in the state from before the launch."""
     why: str = ""
@@ -175,7 +179,9 @@ class OpPlan:
     def sizing(self) -> tuple[Slot, ...]:
         """The ints that sizes depend on."""
         names = {count.number for count in self.extents.counts}
-        names |= {bound for cover in self.extents.covers for bound in cover.bounds if isinstance(bound, str)}
+        limits = (limit for cover in self.extents.covers for limit in cover.bounds)
+        more = (limit for reach in self.extents.reaches for limit in reach.limits)
+        names |= {limit.base for limit in (*limits, *more) if isinstance(limit.base, str)}
         launch = () if callable(self.extents.launch) else self.extents.launch
         shapes = [shape for shape in self.extents.shapes.values() if not callable(shape)]
         for dims in (launch, *shapes, *self.extents.dims.values()):
@@ -272,6 +278,7 @@ def _slot(
         and (known.reads_back or known.replayed or bool(known.escapes) or bool(effects.opaque)),
         retained=role == "output" and known.stored_once and not known.view_stored and not known.escapes,
         null_adjoint_safe=known.null_adjoint_safe and not effects.opaque,
+        explicit=len(leaf.path) == 1 and not (known.measured and known.null_adjoint_safe),
         replayed=known.replayed,
         why=why.get(leaf.name, ""),
     )

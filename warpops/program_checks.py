@@ -7,7 +7,7 @@ from typing import Any
 
 import warp as wp
 
-from .effects import Effects
+from .effects import Effects, Limit
 from .errors import ArgumentError
 
 
@@ -37,13 +37,14 @@ def check_launch(
         return
     values = dict(zip(names, arguments, strict=True))
 
-    def size_of(bound: str | tuple[str, int] | int) -> int | None:
+    def size_of(limit: Limit) -> int | None:
+        bound = limit.base
         if isinstance(bound, int):
-            return bound
+            return bound + limit.offset
         value = _at(values, bound if isinstance(bound, str) else bound[0])
         if isinstance(bound, str):
-            return int(value) if isinstance(value, int) or hasattr(value, "__index__") else None
-        return int(value.shape[bound[1]]) if isinstance(value, wp.array) else None
+            return int(value) + limit.offset if isinstance(value, int) or hasattr(value, "__index__") else None
+        return int(value.shape[bound[1]]) + limit.offset if isinstance(value, wp.array) else None
 
     for label, known in effects.arrays.items():
         array = _at(values, label)
@@ -59,6 +60,13 @@ def check_launch(
                 if threads > 0 and threads + below.offset > size:
                     raise ArgumentError(
                         f"{title}: '{label}' is indexed up to {threads + below.offset - 1} on axis {axis}, and has size {size}"
+                    )
+            for need in use.needs:
+                limits = [size_of(limit) for limit in need.limits]
+                if not need.doubt and size < need.size and all(limit is not None and limit > 0 for limit in limits):
+                    raise ArgumentError(
+                        f"{title}: '{label}' has size {size} on axis {axis}, which is indexed where it takes at least "
+                        f"{need.size}"
                     )
             for constant in use.constants:
                 if not -size <= constant < size:

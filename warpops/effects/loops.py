@@ -12,9 +12,9 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
-from . import arithmetic
+from . import conditions
 from .expressions import evaluate, meet_envs, number
-from .forms import Affine, Arg, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, literal
+from .forms import ALL, NONE, Affine, Arg, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, literal
 from .record import Frame, LoopContext, Record
 from .state import Pattern, State, Written, leave_loop, meet_must, merge, never_taken
 from .values import NOTHING, Abstract, Array, Carried, Value, join, with_tokens
@@ -28,7 +28,7 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     arguments = _range_arguments(record, frame, node.iter)
     if arguments is None:
         evaluate(record, frame, node.iter)
-        index: Abstract = Value(Unknown("values of an iterator"), data=True)
+        index: Abstract = Value(Unknown("values of an iterator", varies=ALL), data=True, varies=ALL)
         _run(
             record,
             frame,
@@ -47,12 +47,14 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
         _unrolled(record, frame, node, name, known)
         return
     unrolled = known is not None and len(known) <= record.unroll and not leaves
-    loop = _loop_variable(record.loop_id(frame, node), [value.form for value in arguments])
+    varies = NONE.union(*(value.varies for value in arguments))
+    loop = replace(_loop_variable(record.loop_id(frame, node), [value.form for value in arguments]), varies=varies)
     index = Value(
         Affine(loop),
         coords=any(v.coords for v in arguments),
         data=any(v.data for v in arguments),
         tokens=frozenset().union(*(v.tokens for v in arguments)),
+        varies=varies,
     )
     _run(
         record,
@@ -242,9 +244,9 @@ def _varying(value: Abstract, loop: int | None = None) -> Abstract:
         return value
     form = value.form
     if form is not None and not isinstance(form, Unknown):
-        form = Unknown("a variable of a loop", derived=True)
+        form = Unknown("a variable of a loop", derived=True, varies=ALL)
     parts = None if value.parts is None else frozenset(_earlier_part(part, loop) for part in value.parts)
-    return replace(value, const=NOTHING, form=form, parts=parts)
+    return replace(value, const=NOTHING, form=form, parts=parts, varies=ALL)
 
 
 def _earlier_part(part: object, loop: int | None) -> object:
@@ -257,7 +259,7 @@ def _earlier_part(part: object, loop: int | None) -> object:
 
 def _given_up(value: Abstract) -> Abstract:
     if isinstance(value, Value):
-        return replace(value, active=True, data=True, form=Unknown("a variable of a loop"))
+        return replace(value, active=True, data=True, form=Unknown("a variable of a loop", varies=ALL), varies=ALL)
     return value
 
 
@@ -274,9 +276,9 @@ def _pass(
         site = frame.code.site(node)
         record.state.conditions = (
             *record.state.conditions,
-            arithmetic.condition_of(replace(test, data=True), site, True),
+            conditions.condition_of(replace(test, data=True, varies=ALL), site, True),
         )
-        record.state.facts |= test.truth.when_true
+        record.state.facts |= test.truth.true.facts
     record.execute(record, frame, node.body)
     record.loops.pop()
     frame.loops.pop()
@@ -329,7 +331,7 @@ def _behind(before: State, end: State, exits: list[State], loop: int, *, at_leas
                 state.must[(array, pattern)] = sizes
     depth = len(before.conditions)
     left = [c for state in exits for c in state.conditions[depth:]]
-    state.conditions = (*before.conditions, *(replace(c, partial=True, never=None, always=None) for c in left))
+    state.conditions = (*before.conditions, *(c.in_part() for c in left))
     return state
 
 

@@ -43,9 +43,18 @@ class AxisUse:
     clamped: bool = False
     int_loops: tuple[str, ...] = ()
     below: tuple[Below, ...] = ()
-    """The indices by a coordinate, or by no more than one."""
-    nonempty: bool = False
-    """Surely indexed by something that is kept inside the axis, which takes an axis that isn't empty."""
+    """The indices by a coordinate, or by no more than one, that nothing else keeps in bounds."""
+    needs: tuple[Need, ...] = ()
+    """Lengths that indices kept inside the axis take."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that is the same for all threads: ``base`` (an int argument's name, an ``(array, axis)`` pair or an int) plus
+    ``offset``."""
+
+    base: str | tuple[str, int] | int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,19 @@ class Below:
 
     coordinate: int
     offset: int = 0
-    bounds: tuple[str | tuple[str, int] | int, ...] = ()
+    bounds: tuple[Limit, ...] = ()
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Need:
+    """An axis must have ``size`` elements where each of ``limits`` is above 0, so that a thread gets there.
+
+    With ``doubt`` nobody can tell whether one does: the reason, as reports print it.
+    """
+
+    size: int
+    limits: tuple[Limit, ...] = ()
     doubt: str = ""
 
 
@@ -94,6 +115,8 @@ class ArrayEffects:
     """Every element is provably stored at most once, never through a view or a tile, and never read back."""
     filled: bool = False
     """Every element is provably written when the launch covers the axes its coordinates index."""
+    filled_by: tuple[int | None, ...] = ()
+    """The coordinates that run through each axis where it is filled (None: a loop does)."""
     filled_why: str = ""
     """The reason for ``filled`` being what it is."""
     filled_if: tuple[Premise, ...] = ()
@@ -102,6 +125,9 @@ class ArrayEffects:
     """Stored through a view (``row = y[i]``), a slice or a tile."""
     null_adjoint_safe: bool = True
     """A null adjoint is safe: no custom gradient or native adjoint writes to it unconditionally."""
+    measured: bool = False
+    """Its shape (or another part of its descriptor) is read. The reverse of that is an assignment, of zero, to the same part
+    of the array's explicit adjoint."""
     replayed: bool = False
     """Written in a function that the kernel calls. Warp's adjoint calls it again, stores and all, where it leaves out the
     stores of the kernel itself."""
@@ -135,7 +161,7 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Guard:
-    """A bounds check on a coordinate: the body runs only where ``coordinate < bound``.
+    """A bounds check on a coordinate: the body runs where ``coordinate < bound + offset``, and only there.
 
     ``bound`` is the name of an int argument, an ``(array, axis)`` pair, or an int.
     """
@@ -143,6 +169,7 @@ class Guard:
     coordinate: int
     bound: str | tuple[str, int] | int
     site: Site
+    offset: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .. import _torch, checks, value_checks
+from ..effects import Limit
 from ..handles import check_handle
 from ..launch import Launcher
 from ..packing import bfloat16_bits
@@ -301,6 +302,12 @@ class Pieces:
                 return shapes[name][axis]
             return f"{self.local(plan.slot(name), 'shape')}[{axis}]"
 
+        def number(limit: Limit) -> str:
+            if isinstance(limit.base, int):
+                return str(limit.base + limit.offset)
+            text = length(*limit.base) if isinstance(limit.base, tuple) else self.sizes[limit.base]
+            return text + (f" {'+' if limit.offset > 0 else '-'} {abs(limit.offset)}" if limit.offset else "")
+
         def guard(name: str, text: str) -> str:
             return f"{name} is not None and {text}" if plan.slot(name).optional else text
 
@@ -312,18 +319,16 @@ class Pieces:
                 threads = self.size(launch[cover.coordinate])
             else:
                 continue
-            limits = [threads]
-            for bound in cover.bounds:
-                if isinstance(bound, tuple):
-                    limits.append(length(*bound))
-                else:
-                    limits.append(self.sizes[bound] if isinstance(bound, str) else str(bound))
+            limits = [threads, *map(number, cover.bounds)]
             if len(limits) > 1:
                 threads = f"min({', '.join(limits)})"
             if cover.offset:
                 threads = f"{threads} {'+' if cover.offset > 0 else '-'} {abs(cover.offset)}"
             wrong.append(guard(cover.array, f"{threads} > {length(cover.array, cover.axis)}"))
-        wrong += [guard(r.array, f"{length(r.array, r.axis)} < {r.size}") for r in plan.extents.reaches]
+        for reach in plan.extents.reaches:
+            text = f"{length(reach.array, reach.axis)} < {reach.size}"
+            text += "".join(f" and {number(limit)} > 0" for limit in reach.limits)
+            wrong.append(guard(reach.array, text))
         wrong += [guard(c.array, f"{length(c.array, c.axis)} < {self.sizes[c.number]}") for c in plan.extents.counts]
         for loop in plan.extents.loops:
             text = f"{length(loop.array, loop.axis)} < {length(loop.other, loop.other_axis)}"
