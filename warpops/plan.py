@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 from .bounds import Cover
-from .coverage import covers_exactly
+from .coverage import covers_exactly, holds
 from .declaration import Callback, Declaration
 from .effects import ArrayEffects, Effects, Hazard
 from .errors import SignatureError
@@ -238,7 +238,13 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
         device_argument=device_argument,
         gradient=gradient,
         gradient_why=why,
-        hazards=tuple(h for h in effects.hazards if h.kind != "counter") if gradient == "adjoint" else (),
+        hazards=tuple(
+            h
+            for h in effects.hazards
+            if gradient == "adjoint"
+            and h.kind != "counter"
+            and not (h.unless is not None and holds(h.unless, extents, names))
+        ),
     )
 
 

@@ -117,7 +117,7 @@ def read(
     if array.local and active:
         taints.add(LocalArrayRead(frame.id))
     name = next((ref.root for ref in array.refs), "a local array")
-    unknown = Unknown(f"values of '{name}'", False, depends, True)
+    unknown = Unknown(f"values of '{name}'", False, depends, 1)
     return Value(unknown, active=active, data=True, tokens=frozenset(taints), varies=depends)
 
 

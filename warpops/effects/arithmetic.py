@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .facts import Known
-from .forms import NONE, Affine, Arg, Clamped, Form, OneOf, Shape, Unknown, literal
+from .forms import NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal
 from .model import Site
 from .record import Record
 from .values import NO_TOKENS, NOTHING, Value
@@ -141,11 +141,11 @@ def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = N
 def computed(values: Sequence[Value], text: str, *, merges: bool = False) -> Unknown:
     """The form of a number that isn't affine: the first reason of its operands, or its own text."""
     both = NONE.union(*(v.varies for v in values))
-    merges = merges or any(isinstance(v.form, Unknown) and v.form.merges for v in values)
+    count = merges + sum(v.form.merges if isinstance(v.form, Unknown) else isinstance(v.form, Clamped) for v in values)
     for value in values:
         if isinstance(value.form, Unknown) and not value.form.derived:
-            return replace(value.form, varies=both, merges=merges)
-    return Unknown(f"computed: {text}", derived=any(v.coords for v in values), varies=both, merges=merges)
+            return replace(value.form, varies=both, merges=count)
+    return Unknown(f"computed: {text}", derived=any(v.coords for v in values), varies=both, merges=count)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -211,7 +211,8 @@ def _product(a: Form | None, b: Form | None) -> Form | None:
 def _modulo(value: Value, divisor: Form | None) -> Form | None:
     """A remainder lies within the divisor either way: Warp wraps a negative index once."""
     if isinstance(divisor, Affine) and divisor.offset == 0 and isinstance(divisor.base, (Shape, Arg)):
-        return Clamped(True, frozenset({divisor}), value.varies)
+        turns = value.form.base if isinstance(value.form, Affine) and isinstance(value.form.base, Coord) else None
+        return Clamped(True, frozenset({divisor}), value.varies, turns)
     return None
 
 
@@ -239,7 +240,7 @@ def clamped(name: str, values: Sequence[Value], text: str) -> Value:
         if form is None and literal(forms[1]) == 0 and isinstance(forms[2], Affine):
             form = Clamped(True, frozenset({_after(forms[2])}))
     if isinstance(form, Clamped):
-        form = replace(form, varies=NONE.union(*(v.varies for v in values)))
+        form = replace(form, varies=NONE.union(*(v.varies for v in values)), turns=None)
     return mixed(values, form if form is not None else computed(values, text, merges=True))
 
 

@@ -132,9 +132,7 @@ def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
     value = values[0] if values else Value(Affine(None, 0))
     if name in arithmetic.INTEGER_CASTS:
         form = (
-            value.form
-            if value.form is not None
-            else Unknown("a number cast to an int", value.coords, value.varies, True)
+            value.form if value.form is not None else Unknown("a number cast to an int", value.coords, value.varies, 1)
         )
         return replace(value, active=False, form=form, const=NOTHING)
     form = arithmetic.computed((value,), frame.code.text(node))

@@ -80,12 +80,14 @@ class Affine:
 class Clamped:
     """An index that isn't negative (``low``), and below each of ``bounds`` that is above 0.
 
-    An inner ``wp.min(i, n - 1)`` is below ``i + 1`` and ``n``; where ``n`` is 0 it is out of bounds.
+    An inner ``wp.min(i, n - 1)`` is below ``i + 1`` and ``n``; where ``n`` is 0 it is out of bounds. ``turns`` is the coordinate
+    that ``(i + 1) % n`` takes around.
     """
 
     low: bool
     bounds: frozenset[Affine] = frozenset()
     varies: Coordinates = NONE
+    turns: Coord | None = None
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,13 @@ class OneOf:
 class Unknown:
     """An index that can't be followed, and why. ``derived``: computed from coordinates alone.
 
-    ``merges`` tells that different coordinates may well give one index: ``i // 2``, ``ix[i]``.
+    ``merges`` counts what may well make one index of different coordinates: ``i // 2``, ``ix[i]``.
     """
 
     reason: str
     derived: bool = False
     varies: Coordinates = ALL
-    merges: bool = False
+    merges: int = 0
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .forms import Affine, Coord, Earlier, Loop, bare_coordinate
+from .forms import bare_coordinate
 from .model import Hazard, Site
+from .races import raced
 from .record import Access, Record
 from .source import holds_floats
 from .values import Carried, Component, Counter, LocalArrayRead, ReadOf
@@ -41,6 +42,10 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
         if holds_floats(getattr(warp_type, "dtype", None)):
             for kind, site, message in _array_hazards(record, name, rank):
                 add(kind, site, message, (name,))
+            stores = [access for access in record.accesses if access.array == name and access.kind == "store"]
+            race = raced(name, stores, rank)
+            if race is not None:
+                found.setdefault((race.kind, race.site), race)
     return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
 
 
@@ -65,13 +70,6 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
     if writes and reads and not private(accesses, rank):
         site = next((read.site for read in reads), writes[0].site)
         yield "shared", site, f"'{name}' is read here, and written at {writes[0].site}, maybe by another thread"
-    raced = next((store for store in stores if store.active and _is_raced(store, rank)), None)
-    if raced is not None:
-        yield (
-            "shared",
-            raced.site,
-            f"several threads store to one element of '{name}', and the adjoint takes any of them",
-        )
     before = record.events.get(ReadOf(name, False))
     after = record.events.get(ReadOf(name, True))
     yield from _replay_hazards(name, writes, reads, before, after)
@@ -110,19 +108,6 @@ def _replay_hazards(
             f"'{name}' is needed as it was before a function stored to it (at {inside.site}), and the adjoint has it as "
             f"the function left it",
         )
-
-
-def _is_raced(store: Access, rank: int | None) -> bool:
-    """Whether threads surely store to the same element: a coordinate that runs doesn't choose it."""
-    if not rank or store.possible or store.view or any(c.coords for c in store.conditions):
-        return False
-    chosen: set[int] = set()
-    for form in store.pattern:
-        if not isinstance(form, Affine) or isinstance(form.base, (Loop, Earlier)):
-            return False
-        if isinstance(form.base, Coord):
-            chosen.add(form.base.axis)
-    return len(chosen) < rank
 
 
 def private(accesses: Iterable[Access], rank: int | None) -> bool:

@@ -102,7 +102,9 @@ class _Axis:
         if isinstance(base, Coord):
             self._neighbour(form, known, access)
             if not below:
-                self._below(access, base.axis, form.offset)
+                # Where a condition keeps it from being negative it is a neighbour that the coordinate stands for.
+                doubtful = _limits(access) is None and least is not None and least >= 0
+                self._below(access, base.axis, max(form.offset, 0) if doubtful else form.offset)
         elif isinstance(base, Shape):
             if base == self.size.base and form.offset < 0:
                 self._need(access, known, (1 - form.offset) // 2)

@@ -157,6 +157,8 @@ class Hazard:
     site: Site
     message: str
     arrays: tuple[str, ...] = ()
+    unless: Premise | None = None
+    """Sizes under which there is none."""
 
 
 @dataclass(frozen=True)
