@@ -107,11 +107,7 @@ class Bounds:
         """Indices that no size keeps in bounds, by threads that can't be told."""
         sure = [below for below in use.below if not below.doubt and not below.bounds]
         for below in use.below:
-            c = below.coordinate
-            if not callable(launch) and c >= len(launch):
-                yield "indexed by the threads of a block"
-                continue
-            covered = any(other.coordinate == c and other.offset >= below.offset for other in sure)
+            covered = any(other.coordinate == below.coordinate and other.offset >= below.offset for other in sure)
             if below.doubt and not covered and not self.settled(leaf, axis, below, launch):
                 yield below.doubt
         for need in use.needs:

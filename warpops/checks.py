@@ -67,7 +67,7 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
         value = values.get(slot.name)
         if slot.is_input and value is not None:
             warp_shapes[slot.name] = tuple(value.shape[: slot.leaf.ndim])
-    _check_reach(op, plan, warp_shapes, launch, sizes)
+    _check_reach(op, plan, warp_shapes, launch, sizes, where)
     return Measure(shapes, launch, where)
 
 
@@ -311,6 +311,7 @@ def _check_reach(
     shapes: Mapping[str, tuple[Any, ...]],
     launch: tuple[Any, ...],
     sizes: Mapping[str, Any],
+    device: torch.device,
 ) -> None:
     if any(isinstance(size, int) and size == 0 for size in launch):
         return
@@ -329,9 +330,13 @@ def _check_reach(
         return (sizes[limit.base] if isinstance(limit.base, str) else limit.base) + limit.offset
 
     for cover in plan.extents.covers:
-        if cover.array not in shapes or cover.coordinate >= len(launch):
+        if cover.array not in shapes:
             continue
-        size, threads = shapes[cover.array][cover.axis], launch[cover.coordinate]
+        size = shapes[cover.array][cover.axis]
+        if cover.coordinate < len(launch):
+            threads = launch[cover.coordinate]
+        else:
+            threads = 1 if device.type in ("cpu", "meta") else plan.block
         for bound in cover.bounds:
             threads = smallest(threads, number(bound))
         if (size is threads and cover.offset <= 0) or (isinstance(threads, int) and threads <= 0):

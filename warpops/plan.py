@@ -45,10 +45,9 @@ class Slot:
     retained: bool = False
     """Outputs: the cotangent can be used without a private copy."""
     null_adjoint_safe: bool = False
+    """A null adjoint is safe for it: nothing that the adjoint runs writes to it untested."""
     explicit: bool = True
-    """The adjoint launch gets its gradient buffer as an argument too, besides the one attached to the array. Not where the
-    kernel reads its shape: the reverse of that sets the argument's shape to 0, and a negative index no longer wraps. A custom
-    gradient knows the argument alone."""
+    """The adjoint launch gets its gradient buffer as an argument too (``ArrayEffects.attached_alone``)."""
     replayed: bool = False
     """The adjoint launch writes to it: it gets a private array, in the state from before the launch."""
     why: str = ""
@@ -137,6 +136,11 @@ class OpPlan:
     @cached_property
     def mutated(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.role == "mutated")
+
+    @property
+    def block(self) -> int:
+        """How many threads a block of a tiled launch has, which its last coordinate may count; on the CPU it has one."""
+        return self.declaration.block_dim or 64
 
     @cached_property
     def recalls_forward(self) -> bool:
@@ -284,7 +288,7 @@ def _slot(
         and (known.reads_back or known.replayed or bool(known.escapes) or bool(effects.opaque)),
         retained=role == "output" and known.stored_once and not known.view_stored and not known.escapes,
         null_adjoint_safe=known.null_adjoint_safe and not effects.opaque,
-        explicit=len(leaf.path) == 1 and not (known.measured and known.null_adjoint_safe),
+        explicit=len(leaf.path) == 1 and not known.attached_alone,
         replayed=known.replayed,
         why=why.get(leaf.name, ""),
     )
@@ -390,6 +394,9 @@ def _gradient_policy(
     counters = [hazard for hazard in effects.hazards if hazard.kind == "counter"]
     if counters:
         return "none", f"{counters[0].message} ({counters[0].site}); give the op a backward with register_backward"
+    for known in (effects.arrays.get(slot.label) for slot in slots if slot.differentiable and len(slot.leaf.path) == 1):
+        if known is not None and known.misled:
+            return "none", f"{known.misled}, or give the op a backward with register_backward"
     return "adjoint", "the kernel's own adjoint"
 
 

@@ -12,7 +12,7 @@ import warp as wp
 
 from . import _warp
 from ._warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
-from .effects import Effects
+from .effects import Effects, Premise
 from .errors import GradientError, GradientWarning, SignatureError
 from .program_checks import check_launch
 from .program_memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
@@ -36,6 +36,18 @@ class Launched:
     options: dict[str, Any]
     arguments: tuple[Any, ...]
     refs: tuple[Ref, ...]
+
+    def turns_once(self, premise: Premise) -> bool:
+        """Whether a coordinate runs over just the size that the premise names."""
+        dims = (self.dim,) if isinstance(self.dim, int) else tuple(self.dim)
+        label, axis = premise.right if isinstance(premise.right, tuple) else (str(premise.right), None)
+        first, *path = label.split(".")
+        value = {a.label: v for a, v in zip(self.kernel.adj.args, self.arguments, strict=True)}.get(first)
+        for part in path:
+            value = value.fields.get(part) if isinstance(value, _Struct) else None
+        if axis is not None:
+            value = value.shape[axis] if isinstance(value, Ref) else None
+        return isinstance(premise.left, int) and premise.left < len(dims) and dims[premise.left] == value
 
 
 @dataclass(frozen=True)
@@ -328,6 +340,8 @@ class Run:
                     f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
                     f"({hazard.site})"
                 )
+            if hazard.unless is not None and event.turns_once(hazard.unless):
+                continue
             if (self.op, kernel.key) not in _warned:
                 _warned.add((self.op, kernel.key))
                 warnings.warn(
@@ -343,10 +357,17 @@ class Run:
             )
         private: list[Any] = []
         arrays = [self._rebuild(argument, private) for argument in event.arguments]
-        adjoints = [
-            array.grad if isinstance(array, wp.array) else (array._cls() if is_struct_instance(array) else None)
-            for array in arrays
-        ]
+        adjoints: list[Any] = []
+        for argument, array in zip(kernel.adj.args, arrays, strict=True):
+            known = event.effects.arrays.get(argument.label)
+            if isinstance(array, wp.array):
+                if array.grad is not None and known is not None and known.misled:
+                    raise GradientError(
+                        f"{self.op}: the program's gradient passes through {kernel.key}: {known.misled}"
+                    )
+                adjoints.append(None if known is not None and known.attached_alone else array.grad)
+            else:
+                adjoints.append(array._cls() if is_struct_instance(array) else None)
         wp.launch(
             kernel,
             dim=event.dim,

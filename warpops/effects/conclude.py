@@ -8,7 +8,7 @@ from typing import Any
 from .access import PURE_ATOMICS
 from .forms import Affine, Coord, Covered, Form, Loop, Shape, Size, bare_coordinate
 from .hazards import private
-from .indices import axis_use, limit
+from .indices import axis_use, limit, may_wrap
 from .model import ArrayEffects, Guard, Premise, Site
 from .record import Access, Record
 from .state import Condition, Pattern, State
@@ -52,6 +52,7 @@ def conclude_array(
         view_stored=any(access.view for access in (*stores, *atomics)),
         null_adjoint_safe=name not in record.unsafe,
         measured=name in record.measured,
+        wraps=any(may_wrap(form, access.facts) for access in accesses for form in access.pattern),
         replayed=any(access.inside for access in (*stores, *atomics)),
     )
 

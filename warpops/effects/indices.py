@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from .facts import Known
-from .forms import Affine, Arg, Clamped, Coord, Form, Loop, OneOf, Shape, Size, Unknown, bare_coordinate
+from .forms import Affine, Arg, Clamped, Coord, Facts, Form, Loop, OneOf, Shape, Size, Unknown, bare_coordinate
 from .model import AxisUse, Below, Limit, Need
 from .record import Access
 from .state import Condition
@@ -40,6 +40,16 @@ def limit(bound: Shape | Arg | int | None, offset: int = 0) -> Limit:
     if isinstance(bound, Shape):
         return Limit((bound.array, bound.axis), offset)
     return Limit(bound.name, offset) if isinstance(bound, Arg) else Limit((bound or 0) + offset)
+
+
+def may_wrap(form: Form, facts: Facts) -> bool:
+    """Whether an index may be negative."""
+    if isinstance(form, Affine):
+        least = Known(facts, form).least(form)
+        return least is None or least < 0
+    if isinstance(form, OneOf):
+        return any(may_wrap(one, facts) for one in form.forms)
+    return isinstance(form, Unknown) or (isinstance(form, Clamped) and (not form.low or form.turns is not None))
 
 
 @dataclass

@@ -126,11 +126,30 @@ class ArrayEffects:
     null_adjoint_safe: bool = True
     """A null adjoint is safe: no custom gradient or native adjoint writes to it unconditionally."""
     measured: bool = False
-    """Its shape (or another part of its descriptor) is read. The reverse of that is an assignment, of zero, to the same part
-    of the array's explicit adjoint."""
+    """Its shape (or another part of its descriptor) is read. The reverse of that assigns 0 to the same part of the array's
+    explicit adjoint."""
+    wraps: bool = False
+    """An index may be negative, for all that is known."""
     replayed: bool = False
     """Written in a function that the kernel calls. Warp's adjoint calls it again, stores and all, where it leaves out the
     stores of the kernel itself."""
+
+    @property
+    def attached_alone(self) -> bool:
+        """The adjoint gets its gradient buffer attached to the array, and not as an argument besides: reading the shape would
+        leave the argument without one, so that a negative index no longer wraps. A custom gradient knows the argument alone."""
+        return self.measured and self.null_adjoint_safe
+
+    @property
+    def misled(self) -> str | None:
+        """Why Warp's adjoint would write outside of the array; None where it doesn't."""
+        if not self.measured or self.null_adjoint_safe or not self.wraps:
+            return None
+        return (
+            f"the kernel reads the shape of '{self.name}', indexes it where an index may be negative, and hands it to a "
+            f"function with a custom gradient or to native code, so that Warp's adjoint would write outside of it; take the "
+            f"shape from another array"
+        )
 
     @property
     def read(self) -> bool:

@@ -292,7 +292,7 @@ class Pieces:
         self.refuse_if(f"{text} < 0" for expr, text in zip(launch, sizes, strict=True) if not self._nonnegative(expr))
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
-    def check_reach(self, shapes: dict[str, list[str]], dims: str) -> None:
+    def check_reach(self, shapes: dict[str, list[str]], dims: str, device: str) -> None:
         """No launch indexes an array outside its size."""
         plan = self.plan
         launch = plan.extents.launch
@@ -313,12 +313,14 @@ class Pieces:
 
         wrong = []
         for cover in plan.extents.covers:
+            c = cover.coordinate
+            block = f'(1 if {device}.type == "cpu" else {plan.block})'
             if callable(launch):
-                threads = f"{dims}[{cover.coordinate}]"
-            elif cover.coordinate < len(launch):
-                threads = self.size(launch[cover.coordinate])
+                threads = f"{dims}[{c}]"
+                if plan.declaration.tiled:
+                    threads = f"({threads} if len({dims}) > {c} else {block})"
             else:
-                continue
+                threads = self.size(launch[c]) if c < len(launch) else block
             limits = [threads, *map(number, cover.bounds)]
             if len(limits) > 1:
                 threads = f"min({', '.join(limits)})"
