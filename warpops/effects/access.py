@@ -159,6 +159,7 @@ def store(
                 component,
                 possible=several,
                 active=value.active and not record.shielded,
+                varies=value.varies,
                 inside=bool(record.inside),
             ),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from .forms import bare_coordinate
 from .model import Hazard, Site
-from .races import raced
+from .races import raced, told_apart
 from .record import Access, Record
 from .source import holds_floats
 from .values import Carried, Component, Counter, LocalArrayRead, ReadOf
@@ -38,12 +38,13 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
                 site,
                 "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
             )
+    apart = frozenset().union(*map(told_apart, record.accesses))
     for name, warp_type in record.arrays.items():
         if holds_floats(getattr(warp_type, "dtype", None)):
             for kind, site, message in _array_hazards(record, name, rank):
                 add(kind, site, message, (name,))
             stores = [access for access in record.accesses if access.array == name and access.kind == "store"]
-            race = raced(name, stores, rank)
+            race = raced(name, stores, rank, apart)
             if race is not None:
                 found.setdefault((race.kind, race.site), race)
     return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from . import conditions
 from .expressions import evaluate, meet_envs, number
-from .forms import ALL, NONE, Affine, Arg, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, literal
+from .forms import ALL, NONE, Affine, Arg, Coord, Coordinates, Covered, Earlier, Form, Loop, Shape, Unknown, literal
 from .record import Frame, LoopContext, Record
 from .state import Pattern, State, Written, leave_loop, meet_must, merge, never_taken
 from .values import NOTHING, Abstract, Array, Carried, Value, join, with_tokens
@@ -191,8 +191,10 @@ def _run(
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
     before, outer = record.state, dict(frame.env)
+    turns = _turns(node, index)
     head = {
-        n: with_tokens(_varying(v, loop), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()
+        n: with_tokens(_varying(v, turns, loop), carried.get(n, frozenset())) if n in names else v
+        for n, v in outer.items()
     }
     earlier: frozenset[Written] = frozenset()
     read_back: frozenset[Written] = frozenset()
@@ -208,7 +210,7 @@ def _run(
         written = earlier | leave_loop(end.written - before.written, loop, again=True)
         again = read_back | leave_loop(end.read_back - before.read_back, loop, again=True)
         grown = {
-            n: with_tokens(join(v, _varying(frame.env.get(n, v), loop)), carried.get(n, frozenset()))
+            n: with_tokens(join(v, _varying(frame.env.get(n, v), turns, loop)), carried.get(n, frozenset()))
             if n in names
             else v
             for n, v in head.items()
@@ -231,11 +233,18 @@ def _run(
         carried |= {n: frozenset({Carried(loop, n, frame.id)}) for n in index if n}
     exits = [state for state, _ in frame.returns[returns:]]
     state = _behind(before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke)
-    _variables_behind(record, frame, outer, carried)
+    _variables_behind(frame, outer, carried, turns)
     record.state = state
 
 
-def _varying(value: Abstract, loop: int | None = None) -> Abstract:
+def _turns(node: ast.For | ast.While, index: dict[str, Abstract]) -> Coordinates:
+    """The coordinates that the number of a loop's turns may depend on."""
+    bound = next(iter(index.values()), None)
+    leaves = any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s))
+    return bound.varies if isinstance(bound, Value) and not leaves else ALL
+
+
+def _varying(value: Abstract, turns: Coordinates, loop: int | None = None) -> Abstract:
     """A variable at the head of a loop that assigns it: no constant, and no index known beforehand.
 
     Components that the loop's variable named belong to ``Earlier`` iterations of ``loop``, or to any (None).
@@ -246,7 +255,7 @@ def _varying(value: Abstract, loop: int | None = None) -> Abstract:
     if form is not None and not isinstance(form, Unknown):
         form = Unknown("a variable of a loop", derived=True, varies=ALL)
     parts = None if value.parts is None else frozenset(_earlier_part(part, loop) for part in value.parts)
-    return replace(value, const=NOTHING, form=form, parts=parts, varies=ALL)
+    return replace(value, const=NOTHING, form=form, parts=parts, varies=value.varies | turns)
 
 
 def _earlier_part(part: object, loop: int | None) -> object:
@@ -336,14 +345,14 @@ def _behind(before: State, end: State, exits: list[State], loop: int, *, at_leas
 
 
 def _variables_behind(
-    record: Record, frame: Frame, outer: dict[str, Abstract], carried: dict[str, frozenset[Carried]]
+    frame: Frame, outer: dict[str, Abstract], carried: dict[str, frozenset[Carried]], turns: Coordinates
 ) -> None:
     env = dict(outer)
     for name, value in frame.env.items():
         if name not in outer:
-            env[name] = _varying(value)
+            env[name] = _varying(value, turns)
         elif value is not outer[name]:
-            env[name] = _varying(join(outer[name], value))
+            env[name] = _varying(join(outer[name], value), turns)
     for name, tokens in carried.items():
         if name in env:
             env[name] = with_tokens(env[name], tokens)

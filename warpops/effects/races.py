@@ -6,18 +6,24 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from .facts import Known
-from .forms import NO_FACTS, Affine, Arg, Clamped, Coord, Facts, Form, Less, Shape, Unknown, varies
+from .forms import NO_FACTS, Affine, Arg, Clamped, Coord, Coordinates, Facts, Form, Less, Shape, Unknown, varies
 from .indices import limit
 from .model import Hazard, Premise
 from .record import Access
 from .state import Condition
 
 
-def raced(name: str, stores: Sequence[Access], rank: int | None) -> Hazard | None:
+def told_apart(access: Access) -> Coordinates:
+    """The coordinates that an access, its conditions or the value that it stores may depend on."""
+    return access.varies.union(*map(varies, access.pattern), *(c.varies for c in access.conditions))
+
+
+def raced(name: str, stores: Sequence[Access], rank: int | None, apart: Coordinates) -> Hazard | None:
     """Where threads store to one element of an array, surely or as it seems; None where nothing says so.
 
     A store whose index tells its thread is alone in it. One that leaves a coordinate out, or makes one index of several
-    coordinates, isn't, unless a condition on that coordinate may choose one thread of them.
+    coordinates, isn't, unless a condition on that coordinate may choose one thread of them. A coordinate that nothing in the
+    kernel depends on (it isn't ``apart``) says that there is one thread.
     """
     if not rank:
         return None
@@ -28,7 +34,7 @@ def raced(name: str, stores: Sequence[Access], rank: int | None) -> Hazard | Non
 
     flowing = [store for store in stores if store.active and not store.possible]
     for store in flowing:
-        if any(_shares(store, coordinate) for coordinate in range(rank)):
+        if any(_shares(store, coordinate) for coordinate in apart if coordinate < rank):
             return found(store, "")
     for store in flowing:
         for coordinate in range(rank):

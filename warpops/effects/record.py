@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .forms import NO_FACTS, Facts, Form
+from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
 from .model import Site
 from .source import Code
 from .state import Condition, State
@@ -47,6 +47,8 @@ class Access:
     """One of several arrays that the name may stand for, or one of several definitions that the call may mean."""
     active: bool = False
     """A store of a value that a gradient may flow through."""
+    varies: Coordinates = NONE
+    """The coordinates that the value of a store may depend on."""
     inside: bool = False
     """In a function that the kernel calls, which the adjoint's forward pass calls again, stores and all."""
 
