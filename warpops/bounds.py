@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .declaration import Callback, Dims
-from .effects import AxisUse, Effects
+from .effects import AxisUse, Below, Effects, Limit, Need
 from .kernel import Leaf
 from .sizes import Expr, name
 
@@ -18,7 +18,7 @@ class Cover:
     array: str
     axis: int
     coordinate: int
-    bounds: tuple[str | tuple[str, int] | int, ...] = ()
+    bounds: tuple[Limit, ...] = ()
     """Bounds checks that hold before every use: the coordinate is below each of them."""
     offset: int = 0
     """What is added to the coordinate."""
@@ -42,6 +42,8 @@ class Reach:
     size: int
     constant: bool = True
     """False where the index is computed, and known to be in bounds of an axis that long."""
+    limits: tuple[Limit, ...] = ()
+    """No thread gets there unless each of these is above 0."""
 
 
 @dataclass(frozen=True)
@@ -72,51 +74,52 @@ class Bounds:
         dims = self.dims.get(leaf.name) or self.shapes.get(leaf.name)
         return None if dims is None or callable(dims) else dims[axis]
 
+    def named(self, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+        """The limits with arrays by schema name."""
+        return tuple(
+            Limit((self.by_label[limit.base[0]].name, limit.base[1]), limit.offset)
+            if isinstance(limit.base, tuple)
+            else limit
+            for limit in limits
+        )
+
     def covers(self, launch: tuple[Expr, ...] | Callback) -> list[Cover]:
-        found = []
-        for leaf in self.arrays:
-            for axis, use in enumerate(self.uses(leaf)):
-                c = use.coordinate
-                if c is None or use.guarded:
-                    continue
-                size = self.size_of(leaf, axis)
-                if not callable(launch) and c < len(launch) and size == launch[c]:
-                    continue
-                bounds = []
-                for guard in self.effects.guards:
-                    bound = guard.bound
-                    if guard.coordinate == c:
-                        bounds.append((self.by_label[bound[0]].name, bound[1]) if isinstance(bound, tuple) else bound)
-                if (leaf.name, axis) not in bounds:
-                    found.append(Cover(leaf.name, axis, c, tuple(bounds)))
-            for axis, use in enumerate(self.uses(leaf)):
-                found += self.further_covers(leaf, axis, use, launch)
-        return list(dict.fromkeys(found))
+        """The indices by a coordinate that the launch size alone doesn't keep in bounds."""
+        found = {
+            Cover(leaf.name, axis, below.coordinate, self.named(below.bounds), below.offset)
+            for leaf in self.arrays
+            for axis, use in enumerate(self.uses(leaf))
+            for below in use.below
+            if not below.doubt and not self.settled(leaf, axis, below, launch)
+        }
+        return [
+            cover
+            for cover in sorted(found, key=repr)
+            if not any(cover != other and _says_more(other, cover) for other in found)
+        ]
+
+    def settled(self, leaf: Leaf, axis: int, below: Below, launch: tuple[Expr, ...] | Callback) -> bool:
+        """Whether the axis has as many elements as the launch has threads."""
+        c = below.coordinate
+        return below.offset <= 0 and not callable(launch) and c < len(launch) and self.size_of(leaf, axis) == launch[c]
 
     def doubts(self, leaf: Leaf, axis: int, use: AxisUse, launch: tuple[Expr, ...] | Callback) -> Iterator[str]:
-        """Indices by a coordinate that no size keeps in bounds, by threads that can't be told."""
+        """Indices that no size keeps in bounds, by threads that can't be told."""
+        sure = [below for below in use.below if not below.doubt and not below.bounds]
         for below in use.below:
-            c = below.coordinate
-            known = not callable(launch) and c < len(launch) and self.size_of(leaf, axis) == launch[c]
-            if below.doubt and (below.offset > 0 or not known):
+            covered = any(other.coordinate == below.coordinate and other.offset >= below.offset for other in sure)
+            if below.doubt and not covered and not self.settled(leaf, axis, below, launch):
                 yield below.doubt
+        for need in use.needs:
+            if need.doubt and not self.long_enough(leaf, axis, need, launch):
+                yield need.doubt
 
-    def further_covers(
-        self, leaf: Leaf, axis: int, use: AxisUse, launch: tuple[Expr, ...] | Callback
-    ) -> Iterator[Cover]:
-        """Indices by a coordinate other than the one that runs through the axis: neighbours, and behind conditions."""
-        for below in use.below:
-            c = below.coordinate
-            if below.doubt or (below.offset == 0 and c == use.coordinate and not use.guarded):
-                continue
-            if below.offset <= 0 and not callable(launch) and c < len(launch) and self.size_of(leaf, axis) == launch[c]:
-                continue
-            bounds = [
-                (self.by_label[bound[0]].name, bound[1]) if isinstance(bound, tuple) else bound
-                for bound in below.bounds
-            ]
-            if below.offset > 0 or (leaf.name, axis) not in bounds:
-                yield Cover(leaf.name, axis, c, tuple(bounds), below.offset)
+    def long_enough(self, leaf: Leaf, axis: int, need: Need, launch: tuple[Expr, ...] | Callback) -> bool:
+        """Whether the axis surely has that many elements when anything is launched."""
+        size = self.size_of(leaf, axis)
+        if size is not None and size.is_int:
+            return int(size.value) >= need.size
+        return need.size == 1 and size is not None and not callable(launch) and size in launch
 
     def counts(self) -> list[Count]:
         found = []
@@ -129,20 +132,18 @@ class Bounds:
                     found.append(Count(leaf.name, axis, number))
         return found
 
-    def reaches(self) -> list[Reach]:
-        found = []
+    def reaches(self, launch: tuple[Expr, ...] | Callback) -> list[Reach]:
+        found: list[Reach] = []
         for leaf in self.arrays:
             for axis, use in enumerate(self.uses(leaf)):
-                behind = max((-b.offset for b in use.below if b.offset < 0 and not b.bounds and not b.doubt), default=0)
-                if behind or use.nonempty:
-                    found.append(Reach(leaf.name, axis, max(behind, 1), constant=False))
+                for need in use.needs:
+                    if not need.doubt and not self.long_enough(leaf, axis, need, launch):
+                        found.append(Reach(leaf.name, axis, need.size, False, self.named(need.limits)))
                 if not use.constants:
                     continue
                 least = max(c + 1 if c >= 0 else -c for c in use.constants)
-                size = self.size_of(leaf, axis)
-                if size is not None and size.is_int and int(size.value) >= least:
-                    continue
-                found.append(Reach(leaf.name, axis, least))
+                if not self.long_enough(leaf, axis, Need(least), launch):
+                    found.append(Reach(leaf.name, axis, least))
         return found
 
     def loops(self) -> list[Loop]:
@@ -158,3 +159,9 @@ class Bounds:
                         continue
                     found.append(Loop(leaf.name, axis, other.name, other_axis))
         return found
+
+
+def _says_more(one: Cover, other: Cover) -> bool:
+    """Whether what one demands implies what the other does."""
+    place = (one.array, one.axis, one.coordinate) == (other.array, other.axis, other.coordinate)
+    return place and one.offset >= other.offset and set(one.bounds) <= set(other.bounds)

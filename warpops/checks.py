@@ -17,6 +17,7 @@ import numpy
 import torch
 
 from . import _torch
+from .effects import Limit
 from .errors import ArgumentError
 from .kernel import MISSING
 from .plan import OpPlan, Slot
@@ -66,7 +67,7 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
         value = values.get(slot.name)
         if slot.is_input and value is not None:
             warp_shapes[slot.name] = tuple(value.shape[: slot.leaf.ndim])
-    _check_reach(op, plan, warp_shapes, launch, sizes)
+    _check_reach(op, plan, warp_shapes, launch, sizes, where)
     return Measure(shapes, launch, where)
 
 
@@ -310,24 +311,39 @@ def _check_reach(
     shapes: Mapping[str, tuple[Any, ...]],
     launch: tuple[Any, ...],
     sizes: Mapping[str, Any],
+    device: torch.device,
 ) -> None:
     if any(isinstance(size, int) and size == 0 for size in launch):
         return
+    empty = [size == 0 for size in launch if not isinstance(size, int)]
+
+    def demand(condition: Any, message: Callable[[], str]) -> None:
+        """Nothing is launched over an empty dim, which symbols can't tell."""
+        for nothing in empty if condition is not True else ():
+            condition = nothing if condition is False else condition | nothing
+        require(condition, message)
+
+    def number(limit: Limit) -> Any:
+        if isinstance(limit.base, tuple):
+            name, axis = limit.base
+            return shapes[name][axis] + limit.offset if name in shapes else 0
+        return (sizes[limit.base] if isinstance(limit.base, str) else limit.base) + limit.offset
+
     for cover in plan.extents.covers:
-        if cover.array not in shapes or cover.coordinate >= len(launch):
+        if cover.array not in shapes:
             continue
-        size, threads = shapes[cover.array][cover.axis], launch[cover.coordinate]
+        size = shapes[cover.array][cover.axis]
+        if cover.coordinate < len(launch):
+            threads = launch[cover.coordinate]
+        else:
+            threads = 1 if device.type in ("cpu", "meta") else plan.block
         for bound in cover.bounds:
-            if isinstance(bound, tuple):
-                bound = shapes[bound[0]][bound[1]] if bound[0] in shapes else 0
-            elif isinstance(bound, str):
-                bound = sizes[bound]
-            threads = smallest(threads, bound)
+            threads = smallest(threads, number(bound))
         if (size is threads and cover.offset <= 0) or (isinstance(threads, int) and threads <= 0):
             continue
         slot = plan.slot(cover.array)
         added = f" plus {cover.offset}" if cover.offset > 0 else f" minus {-cover.offset}" if cover.offset else ""
-        require(
+        demand(
             threads + cover.offset <= size,
             lambda slot=slot, cover=cover, size=size, threads=threads, added=added: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {cover.axis} has size {size}, and the launch has {threads} "
@@ -339,10 +355,13 @@ def _check_reach(
             continue
         size = shapes[reach.array][reach.axis]
         slot = plan.slot(reach.array)
-        if not reach.constant and not isinstance(size, int):
-            continue  # nothing is launched over an empty dim, which symbols can't tell: the launch itself looks
+        reached = [number(limit) for limit in reach.limits]
+        if not reach.constant and not all(isinstance(number, int) for number in (size, *reached)):
+            continue  # whether a thread gets there, the launch itself sees
+        if any(number <= 0 for number in reached):
+            continue
         how = f"with the constant {reach.size - 1}" if reach.constant else f"where it takes at least {reach.size}"
-        require(
+        demand(
             size >= reach.size,
             lambda slot=slot, reach=reach, size=size, how=how: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it {how}"
@@ -353,7 +372,7 @@ def _check_reach(
             continue
         size, number = shapes[count.array][count.axis], sizes[count.number]
         slot = plan.slot(count.array)
-        require(
+        demand(
             size >= number,
             lambda slot=slot, count=count, size=size, number=number: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {count.axis} has size {size}, and the kernel indexes it in a "
@@ -365,7 +384,7 @@ def _check_reach(
             continue
         size, other = shapes[loop.array][loop.axis], shapes[loop.other][loop.other_axis]
         slot, source = plan.slot(loop.array), plan.slot(loop.other)
-        require(
+        demand(
             size >= other,
             lambda slot=slot, loop=loop, size=size, other=other, source=source: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {loop.axis} has size {size}, and the kernel indexes it in a "

@@ -16,20 +16,23 @@ def covers_exactly(
 
     ``names`` are schema names by label.
     """
-    if not effects.filled and not (effects.filled_if and all(_holds(p, extents, names) for p in effects.filled_if)):
+    if not effects.filled and not (effects.filled_if and all(holds(p, extents, names) for p in effects.filled_if)):
         return effects.filled_why or "not every element is provably written"
     if shape is None or callable(shape) or extents.launch is None or callable(extents.launch):
         return "its shape and the launch size are computed by callables, which can't be compared before the call"
-    for axis, use in enumerate(effects.axes):
-        if use.coordinate is not None and extents.launch[use.coordinate] != shape[axis]:
+    for axis, coordinate in enumerate(effects.filled_by):
+        if coordinate is None:
+            continue
+        if coordinate >= len(extents.launch):
+            return f"its axis {axis} is run through by the threads of a block, of which there are as many as the device takes"
+        if extents.launch[coordinate] != shape[axis]:
             return (
-                f"its axis {axis} has size {shape[axis]}, and the launch has {extents.launch[use.coordinate]} "
-                f"threads there"
+                f"its axis {axis} has size {shape[axis]}, and the launch has {extents.launch[coordinate]} threads there"
             )
     return None
 
 
-def _holds(premise: Premise, extents: Extents, names: dict[str, str]) -> bool:
+def holds(premise: Premise, extents: Extents, names: dict[str, str]) -> bool:
     """Whether the declared and derived sizes say that a premise's two sizes are equal."""
 
     def size(of: int | str | tuple[str, int], coordinate: bool) -> Expr | None:

@@ -10,7 +10,7 @@ from .effects import Effects
 from .errors import SignatureError
 from .kernel import KernelSignature, Leaf
 from .roles import Role, Roles
-from .sizes import Expr, name
+from .sizes import Expr, name, unused
 
 _LETTERS = ("n", "m", "k", "l")
 
@@ -71,7 +71,7 @@ class _Deriver(Bounds):
             launch=launch,
             rank=rank,
             covers=tuple(self.covers(launch)),
-            reaches=tuple(self.reaches()),
+            reaches=tuple(self.reaches(launch)),
             loops=tuple(self.loops()),
             counts=tuple(self.counts()),
             why=self.why,
@@ -147,10 +147,11 @@ class _Deriver(Bounds):
                 taken |= {n for d in dims if d is not None for n in d.names()}
         if isinstance(self.declaration.dim, tuple):
             taken |= {n for d in self.declaration.dim for n in d.names()}
-        letter = _LETTERS[coordinate] if coordinate < len(_LETTERS) else "n"
-        while letter in taken:
-            letter += "_"
-        return letter
+        return unused(_LETTERS[coordinate] if coordinate < len(_LETTERS) else "n", taken)
+
+    def example(self, rank: int) -> str:
+        """Names for sizes, as messages suggest them: none is an argument's, which would be compared with it."""
+        return ", ".join(unused(letter, set(self.by_label)) for letter in _LETTERS[:rank])
 
     def launch(self) -> tuple[Expr, ...] | Callback:
         declared = self.declaration.dim
@@ -161,7 +162,7 @@ class _Deriver(Bounds):
         if rank is None:
             raise self.fail(
                 f"the launch size can't be read from the kernel ({self.kernel.file}:{self.kernel.line}); give dim, for "
-                f'example dim="n"'
+                f'example dim="{self.example(1)}"'
             )
         if rank == 0:
             self.why["dim"] = "the kernel doesn't call wp.tid(): one thread"
@@ -192,7 +193,7 @@ class _Deriver(Bounds):
                 raise self.fail(
                     f"no array's size says how many threads coordinate {coordinate} of wp.tid() has "
                     f"({self.kernel.file}:{self.kernel.line}); give dim, for example "
-                    f'dim="{", ".join(_LETTERS[:rank])}" with these sizes named in the signature'
+                    f'dim="{self.example(rank)}" with these sizes named in the signature'
                 )
             first = next(
                 f"it indexes axis {axis} of '{leaf.label}'"
@@ -227,9 +228,7 @@ class _Deriver(Bounds):
             sizes: list[Expr] = []
             for use in self.uses(leaf):
                 c = use.coordinate
-                if c is None or use.offset or use.guarded:
-                    break
-                if callable(launch):
+                if c is None or use.offset or use.guarded or callable(launch) or c >= len(launch):
                     break
                 bound = self.implicit.get(c)
                 sizes.append(name(bound) if bound and self.declaration.dim is not None else launch[c])
@@ -239,7 +238,7 @@ class _Deriver(Bounds):
                 reason = ""
                 if known is not None and axis < len(known.axes) and known.axes[axis].uncovered:
                     reason = f" (axis {axis}: {known.axes[axis].uncovered[0]})"
-                example = ", ".join(_LETTERS[: leaf.ndim])
+                example = self.example(leaf.ndim)
                 raise self.fail(
                     f"the shape of output '{leaf.label}' can't be read from the kernel{reason}; give it in brackets, as "
                     f"in '-> {leaf.label}[{example}]', or with shapes={{'{leaf.label}': ...}} "

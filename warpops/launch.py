@@ -65,7 +65,7 @@ class Launcher:
         device: torch.device,
         dims: tuple[int, ...],
         descriptors: tuple[bytes, ...],
-        explicit: tuple[bytes, ...] | None = None,
+        explicit: tuple[bytes | None, ...] | None = None,
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """A launch that was made before, less its tensors and numbers; None where there is no short way.
 

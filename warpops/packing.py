@@ -126,13 +126,14 @@ class Image:
 
 
 def argument_image(
-    kernel: KernelSignature, descriptors: Sequence[bytes], explicit: Sequence[bytes] | None = None
+    kernel: KernelSignature, descriptors: Sequence[bytes], explicit: Sequence[bytes | None] | None = None
 ) -> Image:
     """The image of a launch of a concrete kernel.
 
     Args:
         descriptors: of the arrays, in the kernel's order.
-        explicit: for an adjoint, the descriptors of the explicit adjoints, those of plain arrays.
+        explicit: for an adjoint, the descriptors of the explicit adjoints, those of plain arrays; None for one that isn't
+            given.
     """
     found = _Parts(kernel)
     second = found.total + -found.total % 16 if explicit is not None else 0
@@ -151,8 +152,9 @@ def argument_image(
         places.append((array, offset))
         if explicit is not None:
             places.append((len(descriptors) + array, offset + POINTER))
-            if _has_explicit_adjoint(leaf):
-                packed[second + offset : second + offset + DESCRIPTOR] = next(plain)
+            given = next(plain) if _has_explicit_adjoint(leaf) else None
+            if given is not None:
+                packed[second + offset : second + offset + DESCRIPTOR] = given
                 places.append((len(descriptors) + array, second + offset))
         array += 1
     return Image(bytes(packed), second, tuple(places), tuple(copies))

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 from .bounds import Cover
-from .coverage import covers_exactly
+from .coverage import covers_exactly, holds
 from .declaration import Callback, Declaration
 from .effects import ArrayEffects, Effects, Hazard
 from .errors import SignatureError
@@ -45,6 +45,9 @@ class Slot:
     retained: bool = False
     """Outputs: the cotangent can be used without a private copy."""
     null_adjoint_safe: bool = False
+    """A null adjoint is safe for it: nothing that the adjoint runs writes to it untested."""
+    explicit: bool = True
+    """The adjoint launch gets its gradient buffer as an argument too (``ArrayEffects.attached_alone``)."""
     replayed: bool = False
     """The adjoint launch writes to it: it gets a private array, in the state from before the launch."""
     state: Literal["before", "after"] | None = None
@@ -136,6 +139,11 @@ class OpPlan:
     def mutated(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.role == "mutated")
 
+    @property
+    def block(self) -> int:
+        """How many threads a block of a tiled launch has, which its last coordinate may count; on the CPU it has one."""
+        return self.declaration.block_dim or 64
+
     @cached_property
     def recalls_forward(self) -> bool:
         """A launch can be recalled for tensors of sizes that were seen before: its sizes follow from those and from
@@ -186,7 +194,9 @@ class OpPlan:
     def sizing(self) -> tuple[Slot, ...]:
         """The ints that sizes depend on."""
         names = {count.number for count in self.extents.counts}
-        names |= {bound for cover in self.extents.covers for bound in cover.bounds if isinstance(bound, str)}
+        limits = (limit for cover in self.extents.covers for limit in cover.bounds)
+        more = (limit for reach in self.extents.reaches for limit in reach.limits)
+        names |= {limit.base for limit in (*limits, *more) if isinstance(limit.base, str)}
         launch = () if callable(self.extents.launch) else self.extents.launch
         shapes = [shape for shape in self.extents.shapes.values() if not callable(shape)]
         for dims in (launch, *shapes, *self.extents.dims.values()):
@@ -243,7 +253,13 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
         device_argument=device_argument,
         gradient=gradient,
         gradient_why=why,
-        hazards=tuple(h for h in effects.hazards if h.kind != "counter") if gradient == "adjoint" else (),
+        hazards=tuple(
+            h
+            for h in effects.hazards
+            if gradient == "adjoint"
+            and h.kind != "counter"
+            and not (h.unless is not None and holds(h.unless, extents, names))
+        ),
     )
 
 
@@ -283,6 +299,7 @@ def _slot(
         and (known.reads_back or known.replayed or bool(known.escapes) or bool(effects.opaque)),
         retained=role == "output" and known.stored_once and not known.view_stored and not known.escapes,
         null_adjoint_safe=known.null_adjoint_safe and not effects.opaque,
+        explicit=len(leaf.path) == 1 and not known.attached_alone,
         replayed=known.replayed,
         state=known.adjoint_state,
         why=why.get(leaf.name, ""),
@@ -389,6 +406,9 @@ def _gradient_policy(
     counters = [hazard for hazard in effects.hazards if hazard.kind == "counter"]
     if counters:
         return "none", f"{counters[0].message} ({counters[0].site}); give the op a backward with register_backward"
+    for known in (effects.arrays.get(slot.label) for slot in slots if slot.differentiable and len(slot.leaf.path) == 1):
+        if known is not None and known.misled:
+            return "none", f"{known.misled}, or give the op a backward with register_backward"
     return "adjoint", "the kernel's own adjoint"
 
 

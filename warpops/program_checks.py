@@ -11,7 +11,7 @@ import warp as wp
 
 from . import _warp, handles, value_checks
 from ._warp_calls import is_struct_instance
-from .effects import Effects
+from .effects import Effects, Limit
 from .errors import ArgumentError, GradientError
 
 
@@ -52,14 +52,15 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
     if math.prod(dims) == 0:
         return
 
-    def size_of(bound: str | tuple[str, int] | int) -> int | None:
+    def size_of(limit: Limit) -> int | None:
+        bound = limit.base
         if isinstance(bound, int):
-            return bound
+            return bound + limit.offset
         value = values.get(bound if isinstance(bound, str) else bound[0])
         if isinstance(bound, str):
             number = value_checks.plain_number(value)
-            return int(number) if isinstance(number, int) else None
-        return int(value.shape[bound[1]]) if isinstance(value, wp.array) else None
+            return int(number) + limit.offset if isinstance(number, int) else None
+        return int(value.shape[bound[1]]) + limit.offset if isinstance(value, wp.array) else None
 
     for label, known in effects.arrays.items():
         array = values.get(label)
@@ -80,6 +81,13 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
                 if threads > 0 and threads + below.offset > size:
                     raise ArgumentError(
                         f"{title}: '{label}' is indexed up to {threads + below.offset - 1} on axis {axis}, and has size {size}"
+                    )
+            for need in use.needs:
+                limits = [size_of(limit) for limit in need.limits]
+                if not need.doubt and size < need.size and all(limit is not None and limit > 0 for limit in limits):
+                    raise ArgumentError(
+                        f"{title}: '{label}' has size {size} on axis {axis}, which is indexed where it takes at least "
+                        f"{need.size}"
                     )
             for constant in use.constants:
                 if not -size <= constant < size:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 
-from .effects import Effects
+from .effects import Effects, Premise
 from .program_memory import Ref, Value
 
 
@@ -34,6 +34,18 @@ class Launched:
     refs: tuple[Ref, ...]
     objects: dict[str, tuple[Any, int]]
     """The objects of Warp that it was given, by argument, with their stamps."""
+
+    def turns_once(self, premise: Premise) -> bool:
+        """Whether a coordinate runs over just the size that the premise names."""
+        dims = (self.dim,) if isinstance(self.dim, int) else tuple(self.dim)
+        label, axis = premise.right if isinstance(premise.right, tuple) else (str(premise.right), None)
+        first, *path = label.split(".")
+        value = {a.label: v for a, v in zip(self.kernel.adj.args, self.arguments, strict=True)}.get(first)
+        for part in path:
+            value = value.fields.get(part) if isinstance(value, StructValue) else None
+        if axis is not None:
+            value = value.shape[axis] if isinstance(value, Ref) else None
+        return isinstance(premise.left, int) and premise.left < len(dims) and dims[premise.left] == value
 
 
 @dataclass(frozen=True)

@@ -310,6 +310,8 @@ class Run:
                     f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
                     f"({hazard.site})"
                 )
+            if hazard.unless is not None and event.turns_once(hazard.unless):
+                continue
             if (self.op, kernel.key) not in _warned:
                 _warned.add((self.op, kernel.key))
                 warnings.warn(
@@ -327,10 +329,17 @@ class Run:
         handles.check_unchanged(title, list(event.objects), list(event.objects.values()))
         private: list[Any] = []
         arrays = [self._rebuild(argument, private) for argument in event.arguments]
-        adjoints = [
-            array.grad if isinstance(array, wp.array) else (array._cls() if is_struct_instance(array) else None)
-            for array in arrays
-        ]
+        adjoints: list[Any] = []
+        for argument, array in zip(kernel.adj.args, arrays, strict=True):
+            known = event.effects.arrays.get(argument.label)
+            if isinstance(array, wp.array):
+                if array.grad is not None and known is not None and known.misled:
+                    raise GradientError(
+                        f"{self.op}: the program's gradient passes through {kernel.key}: {known.misled}"
+                    )
+                adjoints.append(None if known is not None and known.attached_alone else array.grad)
+            else:
+                adjoints.append(array._cls() if is_struct_instance(array) else None)
         wp.launch(
             kernel,
             dim=event.dim,

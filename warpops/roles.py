@@ -10,6 +10,7 @@ from .declaration import Declaration
 from .effects import ArrayEffects, Effects
 from .errors import SignatureError
 from .kernel import KernelSignature, Leaf
+from .sizes import unused
 
 Role = Literal["input", "output", "inout", "mutated", "scratch", "number", "vector", "handle", "tensor_scalar", "size"]
 
@@ -241,11 +242,12 @@ def _suggest(kernel: KernelSignature, effects: Effects, roles: dict[str, Role]) 
     outputs: list[str] = []
     bound: list[str] = []
     used: list[str] = []
+    taken = {name for leaf in kernel.leaves for name in (*leaf.path, leaf.name, leaf.label)} | RESERVED
     for leaf in kernel.leaves:
         if not leaf.is_array:
             continue
         known = effects.arrays.get(leaf.label)
-        dims = [_letters(leaf, axis, known) for axis in range(leaf.ndim)]
+        dims = [unused(_size_name(leaf, axis, known), taken) for axis in range(leaf.ndim)]
         term = f"{leaf.label}[{', '.join(dims)}]"
         written = known is None or known.written or bool(known.escapes)
         if written and roles.get(leaf.name) not in ("mutated", "scratch"):
@@ -262,7 +264,7 @@ def _suggest(kernel: KernelSignature, effects: Effects, roles: dict[str, Role]) 
     return f'@warp_op("{", ".join(inputs)} -> {", ".join(outputs) or "..."}"{sizes})'
 
 
-def _letters(leaf: Leaf, axis: int, known: ArrayEffects | None) -> str:
+def _size_name(leaf: Leaf, axis: int, known: ArrayEffects | None) -> str:
     if known is not None and axis < len(known.axes):
         coordinate = known.axes[axis].coordinate
         if coordinate is not None and not known.axes[axis].offset:

@@ -6,7 +6,7 @@ An expression is a small tree; nothing else of Python is accepted, and nothing i
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,13 @@ class Expr:
         else:
             torch._check(right != 0, lambda: f"division by zero in '{self}'")
         return left // right if self.head == "//" else left % right
+
+
+def unused(wanted: str, taken: Container[str]) -> str:
+    """A size's name that nothing else has."""
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 def smallest(left: Any, right: Any) -> Any:

@@ -9,7 +9,7 @@ over ``values`` and ``state``) -> a ``Record`` of accesses and events -> ``concl
 
 from typing import Any
 
-from .model import ArrayEffects, AxisUse, Effects, Guard, Hazard, Premise, Site
+from .model import ArrayEffects, AxisUse, Below, Effects, Guard, Hazard, Limit, Need, Premise, Site
 
 
 def analyse(kernel: Any) -> Effects:
@@ -19,4 +19,16 @@ def analyse(kernel: Any) -> Effects:
     return run(kernel)
 
 
-__all__ = ["ArrayEffects", "AxisUse", "Effects", "Guard", "Hazard", "Premise", "Site", "analyse"]
+__all__ = [
+    "ArrayEffects",
+    "AxisUse",
+    "Below",
+    "Effects",
+    "Guard",
+    "Hazard",
+    "Limit",
+    "Need",
+    "Premise",
+    "Site",
+    "analyse",
+]

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from .forms import Affine, Arg, Clamped, Coord, Covered, Form, Less, Loop, Shape, Unknown, Whole
+from .facts import Known
+from .forms import (
+    ALL,
+    NONE,
+    Affine,
+    Base,
+    Clamped,
+    Covered,
+    Earlier,
+    Facts,
+    Form,
+    Loop,
+    Shape,
+    Unknown,
+    Whole,
+    varies,
+)
 from .model import Site
 from .record import Access, Frame, Record
 from .source import holds_floats
@@ -16,45 +32,25 @@ PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_a
 """Atomics of which Warp's adjoint neither reads the array nor consumes its cotangent."""
 
 
-def settle(form: Form, facts: Iterable[Less]) -> Form:
-    """The form, given the conditions on the way: a guarded neighbour (``if i > 0: x[i - 1]``) is as good as clamped."""
-    if not isinstance(form, Affine):
+def settle(form: Affine, facts: Facts) -> Affine | Clamped:
+    """What a number is known to be under the facts, for where they are forgotten: ``i - 1`` where ``i > 0`` isn't negative."""
+    if form.base is None or not any(form.base in (fact.left.base, fact.right.base) for fact in facts):
         return form
-    if isinstance(form.base, Shape) and form.offset < 0:
-        return Clamped(True, True, form.base)
-    if not isinstance(form.base, Coord) or form.offset == 0:
-        return form
-    bound = upper_bound(form, facts)
-    low = form.offset > 0 or has_lower_bound(form, facts)
-    high = form.offset < 0 or bound is not None
-    return Clamped(True, True, bound if bound is not None else form.base) if low and high else form
+    known = Known(facts, form)
+    least = known.least(form)
+    bounds: dict[Base | None, int] = {form.base: 1 + form.offset}
+    for base in {base for fact in facts for base in (fact.left.base, fact.right.base)}:
+        most = known.most(form.base, base)
+        if most is not None and not isinstance(base, (Loop, Earlier)):
+            bounds[base] = most + form.offset + 1
+    found = frozenset(Affine(base, offset) for base, offset in bounds.items())
+    return Clamped(least is not None and least >= 0, found, varies(form))
 
 
-def upper_bound(form: Affine, facts: Iterable[Less]) -> Shape | Arg | None:
-    """The size that the conditions keep the index below."""
-    found: Shape | Arg | None = None
-    for fact in facts:
-        left, right = fact.left, fact.right
-        bounded = left.base == form.base and right.offset + form.offset - left.offset <= 0
-        if bounded and isinstance(right.base, (Shape, Arg)):
-            found = right.base if found is None or isinstance(right.base, Shape) else found
-    return found
-
-
-def has_lower_bound(form: Affine, facts: Iterable[Less]) -> bool:
-    """Whether the conditions keep the index from being negative."""
-    return any(
-        fact.left.base is None
-        and fact.right.base == form.base
-        and fact.left.offset + 1 - fact.right.offset + form.offset >= 0
-        for fact in facts
-    )
-
-
-def index_form(record: Record, value: object) -> Form:
+def index_form(value: object) -> Form:
     """The form of an index expression's value."""
     if isinstance(value, Value):
-        return settle(value.form, record.state.facts) if value.form is not None else Unknown("a number of any kind")
+        return value.form if value.form is not None else Unknown("a number of any kind", varies=value.varies)
     return Unknown("an index that can't be followed")
 
 
@@ -71,14 +67,11 @@ def pattern_of(ref: Ref, forms: Sequence[Form]) -> Pattern:
         current = axes[axis]
         sliced = isinstance(current, Whole) and current.sliced
         if isinstance(form, Whole):
-            axes[axis] = Whole(sliced or form.sliced)
+            axes[axis] = Whole(sliced or form.sliced, varies(current) | form.varies)
         else:
-            axes[axis] = Unknown("an index into a slice") if sliced else form
+            inside = varies(current) | varies(form)
+            axes[axis] = Unknown("an index into a slice", varies=inside) if sliced else form
     return tuple(axes)
-
-
-def _loops(record: Record) -> tuple[int, ...]:
-    return tuple(record.loops)
 
 
 def _add(record: Record, access: Access) -> None:
@@ -122,10 +115,14 @@ def read(
         record.need(tokens | array.tokens, site)
         record.flow(True)
     several = len(array.refs) > 1 or array.local or bool(record.possible)
+    depends = ALL if array.local else NONE
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
+        depends = depends.union(*map(varies, pattern))
         after = _may_be_written(record, ref.root, pattern)
         own = _surely_written(state, ref.root, pattern)
+        if after:
+            depends = ALL
         token = ReadOf(ref.root, after, site)
         state.read |= {(token, pattern)}
         taints.add(token)
@@ -139,7 +136,8 @@ def read(
                 pattern,
                 site,
                 state.conditions,
-                _loops(record),
+                state.facts,
+                tuple(record.loops),
                 view or ref.view,
                 first=not after and is_element(pattern) and not several,
                 own=own,
@@ -150,7 +148,8 @@ def read(
     if array.local and active:
         taints.add(LocalArrayRead(frame.id))
     name = next((ref.root for ref in array.refs), "a local array")
-    return Value(Unknown(f"values of '{name}'"), active=active, data=True, tokens=frozenset(taints))
+    unknown = Unknown(f"values of '{name}'", False, depends, 1)
+    return Value(unknown, active=active, data=True, tokens=frozenset(taints), varies=depends)
 
 
 def store(
@@ -184,11 +183,13 @@ def store(
                 pattern,
                 site,
                 state.conditions,
-                _loops(record),
+                state.facts,
+                tuple(record.loops),
                 view or ref.view,
                 component,
                 possible=several,
                 active=value.active and not record.shielded,
+                varies=value.varies,
                 inside=bool(record.inside),
             ),
         )
@@ -227,7 +228,8 @@ def update(
                 pattern,
                 site,
                 state.conditions,
-                _loops(record),
+                state.facts,
+                tuple(record.loops),
                 view or ref.view,
                 component,
                 used=used,

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from .conclude import conclude_array, find_guards
+from .conclude import conclude_array, find_guards, guard_conditions
 from .hazards import find_hazards
 from .model import ArrayEffects, AxisUse, Effects, Site
 from .record import Frame, OutOfBudgetError, Record
@@ -45,13 +45,13 @@ def _analyse(kernel: Any) -> Effects:
         return _unseen(kernel, arrays)
     end = _end(record, frame)
     rank = None if record.lost_rank else max(record.ranks, default=0)
-    guards = find_guards(record)
+    guards = guard_conditions(record)
     return Effects(
         file=code.file,
         line=code.first_line,
         tid_rank=rank,
         arrays={name: conclude_array(record, name, t, rank, end, guards) for name, t in arrays.items()},
-        guards=guards,
+        guards=find_guards(guards),
         hazards=find_hazards(record, rank),
         opaque=tuple(record.opaque),
         tiled=record.tiled,

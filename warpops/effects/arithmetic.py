@@ -1,13 +1,14 @@
-"""Numbers: what operators and builtins make of index forms, conditions and gradients."""
+"""Numbers: what operators and builtins make of index forms and gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from .forms import NO_TRUTH, Affine, Arg, Base, Clamped, Coord, Form, Less, Loop, Shape, Size, Truth, Unknown, literal
+from .facts import Known
+from .forms import NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal
 from .model import Site
 from .record import Record
-from .state import Condition
 from .values import NO_TOKENS, NOTHING, Value
 
 LINEAR = frozenset(
@@ -119,6 +120,9 @@ WITHOUT_GRADIENT = frozenset(
 
 INTEGER_CASTS = frozenset({"int", "int32", "int64", "uint32", "uint64"})
 NARROW_CASTS = frozenset({"int8", "int16", "uint8", "uint16", "bool"})
+MERGING = frozenset({"mod", "floordiv", "rshift", "bit_and", "div"})
+"""Operators that may well make one number of several coordinates."""
+
 CASTS = INTEGER_CASTS | NARROW_CASTS | {"float", "float16", "float32", "float64", "bfloat16"}
 
 
@@ -130,15 +134,18 @@ def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = N
         coords=any(v.coords for v in values),
         data=any(v.data for v in values),
         tokens=frozenset().union(*(v.tokens for v in values)) if values else NO_TOKENS,
+        varies=NONE.union(*(v.varies for v in values)),
     )
 
 
-def computed(values: Sequence[Value], text: str) -> Unknown:
+def computed(values: Sequence[Value], text: str, *, merges: bool = False) -> Unknown:
     """The form of a number that isn't affine: the first reason of its operands, or its own text."""
+    both = NONE.union(*(v.varies for v in values))
+    count = merges + sum(v.form.merges if isinstance(v.form, Unknown) else isinstance(v.form, Clamped) for v in values)
     for value in values:
         if isinstance(value.form, Unknown) and not value.form.derived:
-            return value.form
-    return Unknown(f"computed: {text}", derived=any(v.coords for v in values))
+            return replace(value.form, varies=both, merges=count)
+    return Unknown(f"computed: {text}", derived=any(v.coords for v in values), varies=both, merges=count)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -155,11 +162,11 @@ def combine(record: Record, operator: str, left: Value, right: Value, text: str,
     elif operator == "mul":
         form = _product(left.form, right.form)
     elif operator == "mod":
-        form = _modulo(right.form)
+        form = _modulo(left, right.form)
     else:
         form = None
     if form is None:
-        form = computed((left, right), text)
+        form = computed((left, right), text, merges=operator in MERGING)
     record.flow(left.active or right.active)
     return mixed((left, right), form)
 
@@ -201,10 +208,11 @@ def _product(a: Form | None, b: Form | None) -> Form | None:
     return None
 
 
-def _modulo(divisor: Form | None) -> Form | None:
+def _modulo(value: Value, divisor: Form | None) -> Form | None:
     """A remainder lies within the divisor either way: Warp wraps a negative index once."""
     if isinstance(divisor, Affine) and divisor.offset == 0 and isinstance(divisor.base, (Shape, Arg)):
-        return Clamped(True, True, divisor.base)
+        turns = value.form.base if isinstance(value.form, Affine) and isinstance(value.form.base, Coord) else None
+        return Clamped(True, frozenset({divisor}), value.varies, turns)
     return None
 
 
@@ -214,7 +222,7 @@ def negate(value: Value) -> Value:
     form: Form | None = Affine(None, -number) if number is not None else None
     if form is None:
         form = computed((value,), "a negated number")
-    return Value(form, value.active, value.coords, value.data, value.tokens, const)
+    return Value(form, value.active, value.coords, value.data, value.tokens, const, varies=value.varies)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -223,106 +231,52 @@ def negate(value: Value) -> Value:
 
 def clamped(name: str, values: Sequence[Value], text: str) -> Value:
     """``min``, ``max`` and ``clamp`` of indices."""
-    forms = [v.form for v in values]
     form: Form | None = None
-    if name == "max" and len(forms) == 2:
-        form = _at_least_zero(forms[0], forms[1]) or _at_least_zero(forms[1], forms[0])
-    elif name == "min" and len(forms) == 2:
-        form = _below(forms[0], forms[1]) or _below(forms[1], forms[0])
-    elif name == "clamp" and len(forms) == 3 and literal(forms[1]) == 0:
-        form = _below(_at_least_zero(forms[0], forms[1]), forms[2])
-        if form is None and isinstance(forms[0], Unknown):
-            bound = _upper_base(forms[2])
-            form = Clamped(True, True, bound) if bound is not None else None
-    return mixed(values, form if form is not None else computed(values, text))
+    forms = [v.form for v in values]
+    if len(forms) == 2:
+        form = _largest(*forms) if name == "max" else _smallest(*forms)
+    elif name == "clamp" and len(forms) == 3:
+        form = _smallest(_largest(forms[0], forms[1]), forms[2])
+        if form is None and literal(forms[1]) == 0 and isinstance(forms[2], Affine):
+            form = Clamped(True, frozenset({_after(forms[2])}))
+    if isinstance(form, Clamped):
+        form = replace(form, varies=NONE.union(*(v.varies for v in values)), turns=None)
+    return mixed(values, form if form is not None else computed(values, text, merges=True))
+
+
+def _after(form: Affine) -> Affine:
+    return replace(form, offset=form.offset + 1)
 
 
 def _as_clamped(form: Form | None) -> Clamped | None:
     if isinstance(form, Clamped):
         return form
-    if isinstance(form, Affine) and isinstance(form.base, (Coord, Loop)):
-        high = form.offset <= 0 and isinstance(form.base, Coord)
-        return Clamped(form.offset >= 0, high, form.base if high else None)
+    if isinstance(form, OneOf):
+        parts = [part for one in form.forms if (part := _as_clamped(one)) is not None]
+        return Clamped(all(part.low for part in parts), frozenset.intersection(*(part.bounds for part in parts)))
+    if isinstance(form, Affine):
+        least = Known((), form).least(form)
+        return Clamped(least is not None and least >= 0, frozenset({_after(form)}))
     return None
 
 
-def _at_least_zero(form: Form | None, floor: Form | None) -> Clamped | None:
-    current = _as_clamped(form)
-    if current is None or literal(floor) != 0:
+def _largest(a: Form | None, b: Form | None) -> Form | None:
+    """``wp.max`` with 0, which keeps what an index is below as far as that is above 0."""
+    for form, floor in ((a, b), (b, a)):
+        current = _as_clamped(form)
+        if current is not None and literal(floor) == 0:
+            return Clamped(True, current.bounds)
+    return None
+
+
+def _smallest(a: Form | None, b: Form | None) -> Form | None:
+    one, other = _as_clamped(a), _as_clamped(b)
+    if one is None or other is None:
         return None
-    return Clamped(True, current.high, current.bound)
+    # A ceiling of ``n - 1`` is taken for an index: it is one where there are any, and else out of bounds either way.
+    low = all(part.low or _is_last(form) for part, form in ((one, a), (other, b)))
+    return Clamped(low, one.bounds | other.bounds)
 
 
-def _below(form: Form | None, ceiling: Form | None) -> Clamped | None:
-    current = _as_clamped(form)
-    bound = _upper_base(ceiling)
-    if current is None or bound is None:
-        return None
-    return Clamped(current.low, True, bound)
-
-
-def _upper_base(form: Form | None) -> Base | None:
-    """The size that an inclusive ceiling (``n - 1``) stays below."""
-    if isinstance(form, Affine) and isinstance(form.base, (Shape, Arg)) and form.offset < 0:
-        return form.base
-    return None
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Conditions
-
-
-def compare(operator: str, left: Value, right: Value) -> Truth:
-    """What a comparison says of indices."""
-    a, b = left.form, right.form
-    if not isinstance(a, Affine) or not isinstance(b, Affine):
-        return NO_TRUTH
-    if operator == "==":
-        return Truth(when_true=frozenset({_at_most(a, b), _at_most(b, a)}))
-    if operator == "!=":
-        return Truth(when_false=frozenset({_at_most(a, b), _at_most(b, a)}))
-    if operator == ">":
-        return compare("<", right, left)
-    if operator == ">=":
-        return compare("<", left, right).negated()
-    if operator == "<=":
-        return compare("<", right, left).negated()
-    if operator != "<":
-        return NO_TRUTH
-    less, other = Less(a, b), _at_most(b, a)
-    return Truth(frozenset({less}), frozenset({other}), _impossible(less), _impossible(other))
-
-
-def _at_most(a: Affine, b: Affine) -> Less:
-    return Less(a, Affine(b.base, b.offset + 1))
-
-
-def _impossible(less: Less) -> frozenset[Size] | None:
-    """Sizes under which ``bound + p < coordinate + q`` holds for no coordinate below the bound."""
-    left, right = less.left, less.right
-    if isinstance(right.base, Coord) and left.offset - right.offset >= -1:
-        if isinstance(left.base, (Shape, Arg)):
-            return frozenset({Size(right.base.axis, left.base)})
-        if left.base is None:
-            return frozenset({Size(right.base.axis, left.offset - right.offset + 1)})
-    return None
-
-
-def both(a: Truth, b: Truth) -> Truth:
-    """The conjunction."""
-    return Truth(
-        a.when_true | b.when_true,
-        a.when_false & b.when_false,
-        a.never_true if a.never_true is not None else b.never_true,
-        None if a.never_false is None or b.never_false is None else a.never_false | b.never_false,
-    )
-
-
-def either(a: Truth, b: Truth) -> Truth:
-    return both(a.negated(), b.negated()).negated()
-
-
-def condition_of(value: Value, site: Site, holds: bool) -> Condition:
-    """The condition that a branch runs under."""
-    truth = value.truth if holds else value.truth.negated()
-    return Condition(value.coords, value.data, truth.never_false, truth.never_true, site, value.tokens)
+def _is_last(form: Form | None) -> bool:
+    return isinstance(form, Affine) and isinstance(form.base, (Shape, Arg)) and form.offset == -1

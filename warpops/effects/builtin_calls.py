@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import access, arithmetic, expressions, places
-from .forms import Affine, Arg, Coord, Form, Unknown
+from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown
 from .record import Frame, Record
 from .source import holds_floats
 from .values import NO_TOKENS, NOTHING, UNKNOWN, Abstract, Array, Counter, Shapes, Tuple, Value, is_active, tokens_of
@@ -131,7 +131,9 @@ def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
     values = _numbers(record, frame, arguments, node)
     value = values[0] if values else Value(Affine(None, 0))
     if name in arithmetic.INTEGER_CASTS:
-        form = value.form if value.form is not None else Unknown("a number cast to an int", value.coords)
+        form = (
+            value.form if value.form is not None else Unknown("a number cast to an int", value.coords, value.varies, 1)
+        )
         return replace(value, active=False, form=form, const=NOTHING)
     form = arithmetic.computed((value,), frame.code.text(node))
     return arithmetic.mixed((value,), form, active=value.active and name not in arithmetic.NARROW_CASTS)
@@ -167,7 +169,7 @@ def tid(record: Record, frame: Frame, rank: int) -> Abstract:
         record.ranks.add(rank)
     else:
         record.lost_rank = True
-    coordinates = [Value(Affine(Coord(axis)), coords=True) for axis in range(rank)]
+    coordinates = [Value(Affine(Coord(axis)), coords=True, varies=frozenset({axis})) for axis in range(rank)]
     return coordinates[0] if rank == 1 else Tuple(tuple(coordinates))
 
 
@@ -175,7 +177,7 @@ def _len(record: Record, frame: Frame, name: str, arguments: Arguments, node: as
     value = arguments.values[0] if arguments.values else UNKNOWN
     if isinstance(value, Array):
         return places.length(Shapes(value), 0)
-    return Value(Unknown("a length"))
+    return Value(Unknown("a length", varies=NONE))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, nod
 def _forms(record: Record, frame: Frame, indices: list[Abstract], node: ast.AST) -> tuple[tuple[Form, ...], Any]:
     values = [expressions.as_number(record, frame, index, node) for index in indices]
     tokens = frozenset().union(*(v.tokens for v in values)) if values else NO_TOKENS
-    return tuple(access.index_form(record, v) for v in values), tokens
+    return tuple(access.index_form(v) for v in values), tokens
 
 
 def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -235,7 +237,7 @@ def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node:
     root = next((ref.root for ref in array.refs), "a local array")
     taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
     active = holds_floats(array.dtype)
-    return Value(Unknown(f"values of '{root}'"), active=active, data=True, tokens=taint | tokens)
+    return Value(Unknown(f"values of '{root}'"), active=active, data=True, tokens=taint | tokens, varies=ALL)
 
 
 def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -283,7 +285,7 @@ def _tile_load(record: Record, frame: Frame, name: str, arguments: Arguments, no
         return _plain(record, frame, name, arguments, node)
     _plain(record, frame, name, arguments, node, skip=array)
     value = access.read(record, frame, array, (), frame.code.site(node), _tokens(arguments), view=True)
-    return replace(value, form=Unknown("a tile"))
+    return replace(value, form=Unknown("a tile"), varies=ALL)
 
 
 def _tile_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -296,7 +298,7 @@ def _tile_store(record: Record, frame: Frame, name: str, arguments: Arguments, n
     if name.startswith("tile_atomic"):
         access.update(record, array, (), name, value, site, used=used, view=True)
         taint = frozenset({Counter(next(iter(array.refs)).root, site.line)}) if used and array.refs else NO_TOKENS
-        return Value(Unknown("a tile"), active=active, data=True, tokens=taint)
+        return Value(Unknown("a tile"), active=active, data=True, tokens=taint, varies=ALL)
     access.store(record, array, (), value, site, view=True)
     return Value()
 
@@ -322,14 +324,15 @@ def _plain(
     if name.startswith(_CHANGES_ARGUMENTS):
         for argument, given in zip(arguments.all_nodes, arguments.values, strict=True):
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
+                unknown = Unknown(f"a value set by {name}")
                 frame.env[argument.id] = replace(
-                    given, form=Unknown(f"a value set by {name}"), active=True, data=True, coords=False, const=NOTHING
+                    given, form=unknown, active=True, data=True, coords=False, const=NOTHING, varies=ALL
                 )
     form = arithmetic.computed(values, frame.code.text(node))
     active = any(v.active for v in values) and name not in arithmetic.WITHOUT_GRADIENT
     result = arithmetic.mixed(values, form, active=active)
     if name not in arithmetic.LINEAR and name not in arithmetic.BILINEAR:
-        result = replace(result, data=result.data or not values)
+        result = replace(result, data=result.data or not values, varies=result.varies if values else ALL)
     return result if active or name not in ("vector", "matrix", "quaternion") else replace(result, parts=frozenset())
 
 

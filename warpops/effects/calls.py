@@ -12,7 +12,7 @@ from . import (  # expressions and calls are mutually recursive, as the syntax i
     expressions,
     places,
 )
-from .forms import Unknown
+from .forms import ALL, Unknown
 from .record import Frame, Record
 from .source import (
     as_abstract,
@@ -175,7 +175,7 @@ def _leaves_sight(record: Record, frame: Frame, arguments: Arguments, node: ast.
         for array in arrays_in(value):
             access.escape(record, array, site)
     active = active and any(is_active(value) for value in arguments.values)
-    return Value(Unknown("the result of a call that can't be followed"), active=active, data=True)
+    return Value(Unknown("the result of a call that can't be followed"), active=active, data=True, varies=ALL)
 
 
 def _construct(struct: Any, arguments: Arguments) -> Struct:
@@ -346,8 +346,12 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         if isinstance(argument, ast.Name) and not isinstance(env[name], Element):
             frame.env[argument.id] = UNKNOWN
     result: Abstract | None = None
-    for _, value in callee.returns:
-        result = value if result is None else join(result, value)
+    for state, value in callee.returns:
+        own = expressions.settled(value, state.facts) if len(callee.returns) > 1 else value
+        result = own if result is None else join(result, own)
+    if isinstance(result, Value) and len(callee.returns) > 1:
+        chosen_by = (c.varies for state, _ in callee.returns for c in state.conditions)
+        result = replace(result, varies=result.varies.union(*chosen_by))
     if result is None:
         return Value(Unknown("a call without a result"))
     # Replaying the call gives the right result, whatever loops are inside.
@@ -380,4 +384,5 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
     if is_array(returned) or is_struct(returned):
         record.opaque.setdefault(site)
         return of_type(None, returned)
-    return Value(Unknown(f"the result of the native function '{function.key}'"), active=active, data=True)
+    unknown = Unknown(f"the result of the native function '{function.key}'")
+    return Value(unknown, active=active, data=True, varies=ALL)

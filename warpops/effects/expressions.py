@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import access, arithmetic, places
+from . import access, arithmetic, conditions, places
 from .calls import call
-from .forms import NO_TRUTH, Affine, Coord, Unknown
+from .forms import ALL, NO_TRUTH, Affine, Facts, Unknown
 from .record import Frame, Record
 from .source import CONDITIONAL_LOSES_LOADS, as_abstract, lookup
 from .state import State, merge
@@ -76,7 +76,13 @@ def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> V
         return Value(const=value.value)
     if isinstance(value, Array):
         record.tested.update(ref.root for ref in value.refs)
-    return Value(Unknown("a value that isn't a number"), active=is_active(value), data=True, tokens=tokens_of(value))
+    return Value(
+        Unknown("a value that isn't a number", varies=ALL),
+        active=is_active(value),
+        data=True,
+        tokens=tokens_of(value),
+        varies=ALL,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -142,7 +148,8 @@ def _unary(record: Record, frame: Frame, node: ast.UnaryOp) -> Abstract:
         return value
     if isinstance(node.op, ast.Not):
         const = not value.const if isinstance(value.const, bool) else value.const
-        return Value(None, False, value.coords, value.data, value.tokens, const, value.truth.negated())
+        truth = value.truth.negated()
+        return Value(None, False, value.coords, value.data, value.tokens, const, truth, varies=value.varies)
     return arithmetic.mixed((value,), arithmetic.computed((value,), frame.code.text(node)), active=False)
 
 
@@ -150,8 +157,8 @@ def _compare(record: Record, frame: Frame, node: ast.Compare) -> Abstract:
     values = [number(record, frame, n) for n in (node.left, *node.comparators)]
     truth = None
     for operator, left, right in zip(node.ops, values, values[1:], strict=False):
-        one = arithmetic.compare(_COMPARISONS.get(type(operator), "?"), left, right)
-        truth = one if truth is None else arithmetic.both(truth, one)
+        one = conditions.compare(_COMPARISONS.get(type(operator), "?"), left, right)
+        truth = one if truth is None else conditions.both(truth, one)
     return replace(arithmetic.mixed(values, None, active=False), truth=truth or NO_TRUTH)
 
 
@@ -175,7 +182,7 @@ def _boolean(record: Record, frame: Frame, node: ast.BoolOp) -> Abstract:
         )
         combined = arithmetic.mixed((result, right[0]), None, active=False)
         truths = (result.truth, right[0].truth)
-        result = replace(combined, truth=arithmetic.both(*truths) if conjunction else arithmetic.either(*truths))
+        result = replace(combined, truth=conditions.both(*truths) if conjunction else conditions.either(*truths))
     return result
 
 
@@ -206,17 +213,22 @@ def _conditional(record: Record, frame: Frame, node: ast.IfExp) -> Abstract:
 def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abstract, node: ast.AST) -> Abstract:
     """``one`` where the test holds, else ``other``: the adjoint needs the test."""
     facts = record.state.facts
-    if isinstance(one, Value) and one.form is not None:
-        one = replace(one, form=access.settle(one.form, facts | test.truth.when_true))
-    if isinstance(other, Value) and other.form is not None:
-        other = replace(other, form=access.settle(other.form, facts | test.truth.when_false))
-    result = join(one, other)
+    if one == other:
+        return one
+    one = settled(one, facts | test.truth.true.facts)
+    other = settled(other, facts | test.truth.false.facts)
+    result = join(one, other, test.coords and not test.data)
     if one != other:
         if is_active(result):
             record.need(test.tokens, frame.code.site(node))
         result = with_tokens(result, test.tokens)
         if isinstance(result, Value):
-            result = replace(result, coords=result.coords or test.coords, data=result.data or test.data)
+            result = replace(
+                result,
+                coords=result.coords or test.coords,
+                data=result.data or test.data,
+                varies=result.varies | test.varies,
+            )
     return result
 
 
@@ -235,8 +247,8 @@ def branch(
     envs: list[dict[str, Abstract]] = []
     for run, holds in ((body, True), (orelse, False)):
         state = before.copy()
-        state.conditions = (*before.conditions, arithmetic.condition_of(test, site, holds))
-        state.facts = before.facts | (test.truth.when_true if holds else test.truth.when_false)
+        state.conditions = (*before.conditions, conditions.condition_of(test, site, holds))
+        state.facts = before.facts | ((test.truth.true if holds else test.truth.false).facts)
         record.state, frame.env = state, dict(env)
         if run is not None:
             run()
@@ -265,13 +277,14 @@ def meet_envs(
         elif a is None or b is None:
             result[name] = with_tokens(join(a, b), test.tokens)
         else:
-            result[name] = chosen(record, frame, test, _settled(a, one[1]), _settled(b, other[1]), node)
+            result[name] = chosen(record, frame, test, settled(a, one[1].facts), settled(b, other[1].facts), node)
     return result
 
 
-def _settled(value: Abstract, state: State) -> Abstract:
-    if isinstance(value, Value) and isinstance(value.form, Affine) and isinstance(value.form.base, Coord):
-        return replace(value, form=access.settle(value.form, state.facts))
+def settled(value: Abstract, facts: Facts) -> Abstract:
+    """A value on its way to where the conditions that it was made under are forgotten."""
+    if isinstance(value, Value) and isinstance(value.form, Affine):
+        return replace(value, form=access.settle(value.form, facts))
     return value
 
 

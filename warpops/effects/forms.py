@@ -6,8 +6,14 @@ print. Joining two different forms never yields an exact one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+Coordinates: TypeAlias = frozenset[int]
+"""The coordinates of ``wp.tid()`` that something may depend on."""
+
+NONE: Coordinates = frozenset()
+ALL: Coordinates = frozenset(range(4))
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Index forms
@@ -41,6 +47,7 @@ class Loop:
 
     ``upper`` is the exclusive bound where it is known, ``start`` the first value where it is a literal. ``full`` means
     every value from 0 to ``upper``. ``nonneg`` means that no iteration has a negative value, which Warp would wrap.
+    ``varies`` are the coordinates that its range may depend on.
     """
 
     id: int
@@ -48,6 +55,7 @@ class Loop:
     start: int | None = None
     full: bool = False
     nonneg: bool = False
+    varies: Coordinates = NONE
 
 
 @dataclass(frozen=True)
@@ -70,19 +78,40 @@ class Affine:
 
 @dataclass(frozen=True)
 class Clamped:
-    """An index kept inside bounds: from below, from above by ``bound`` (a coordinate: it is no larger than that)."""
+    """An index that isn't negative (``low``), and below each of ``bounds`` that is above 0.
+
+    An inner ``wp.min(i, n - 1)`` is below ``i + 1`` and ``n``; where ``n`` is 0 it is out of bounds. ``turns`` is the coordinate
+    that ``(i + 1) % n`` takes around.
+    """
 
     low: bool
-    high: bool
-    bound: Base | None = None
+    bounds: frozenset[Affine] = frozenset()
+    varies: Coordinates = NONE
+    turns: Coord | None = None
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """An index that is one of a few others, each as it is where it is taken.
+
+    ``sure``: coordinates alone decide which, so that each is taken by some thread.
+    """
+
+    forms: frozenset[Affine | Clamped]
+    sure: bool = False
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """An index that can't be followed, and why. ``derived``: computed from coordinates alone."""
+    """An index that can't be followed, and why. ``derived``: computed from coordinates alone.
+
+    ``merges`` counts what may well make one index of different coordinates: ``i // 2``, ``ix[i]``.
+    """
 
     reason: str
     derived: bool = False
+    varies: Coordinates = ALL
+    merges: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,6 +119,7 @@ class Whole:
     """All of an axis (a view, a tile or a slice touches it), or any part of it."""
 
     sliced: bool = False
+    varies: Coordinates = NONE
 
 
 @dataclass(frozen=True)
@@ -99,7 +129,7 @@ class Covered:
     bound: Shape | Arg
 
 
-Form: TypeAlias = Affine | Clamped | Unknown | Whole | Covered
+Form: TypeAlias = Affine | Clamped | OneOf | Unknown | Whole | Covered
 
 
 def literal(form: Form | None) -> int | None:
@@ -111,6 +141,46 @@ def bare_coordinate(form: Form) -> int | None:
     if isinstance(form, Affine) and isinstance(form.base, Coord) and form.offset == 0:
         return form.base.axis
     return None
+
+
+def varies(form: Form | None) -> Coordinates:
+    """The coordinates that an index may depend on."""
+    if isinstance(form, Affine):
+        if isinstance(form.base, Coord):
+            return frozenset({form.base.axis})
+        return form.base.varies if isinstance(form.base, Loop) else ALL if isinstance(form.base, Earlier) else NONE
+    if isinstance(form, OneOf):
+        return NONE.union(*map(varies, form.forms))
+    return form.varies if isinstance(form, (Clamped, Unknown, Whole)) else NONE
+
+
+MOST = 4
+"""How many alternatives an index may have before it counts as unknown."""
+
+
+def join_forms(a: Form | None, b: Form | None, sure: bool = False) -> Form | None:
+    """An index that is either; ``sure`` as of ``OneOf``."""
+    if a == b:
+        return a
+    if a is None or b is None:
+        return None
+    found: set[Affine | Clamped] = set()
+    for form in (a, b):
+        if isinstance(form, OneOf):
+            found |= form.forms
+            sure = sure and form.sure
+        elif isinstance(form, (Affine, Clamped)):
+            found.add(form)
+        else:
+            break
+    else:
+        if len(found) <= MOST:
+            return OneOf(frozenset(found), sure)
+    both = varies(a) | varies(b)
+    for form in (a, b):
+        if isinstance(form, Unknown):
+            return replace(form, varies=both)
+    return Unknown("an index with more than one definition", derived=True, varies=both)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -125,45 +195,42 @@ class Less:
     right: Affine
 
 
+Facts: TypeAlias = frozenset[Less]
+NO_FACTS: Facts = frozenset()
+
+
 @dataclass(frozen=True)
 class Size:
-    """The supposition that the launch size of ``coordinate`` is at most ``bound``."""
+    """The supposition that the launch size of ``coordinate`` is at most ``bound`` (or, of a condition, that the coordinate is
+    below ``bound + offset``)."""
 
     coordinate: int
     bound: Shape | Arg | int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a condition says where it holds: ``facts``, which it implies.
+
+    ``exact``: it says no more, so that where they hold it does. ``never`` are sizes under which it can't hold (None: it may):
+    they suffice, and needn't be all.
+    """
+
+    facts: Facts = NO_FACTS
+    exact: bool = False
+    never: frozenset[Size] | None = None
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a condition says where it holds, and where it doesn't.
+    """What a condition says where it holds, and where it doesn't."""
 
-    ``never_true`` are sizes under which it can't hold (None: it may), ``never_false`` those under which it must.
-    """
-
-    when_true: frozenset[Less] = frozenset()
-    when_false: frozenset[Less] = frozenset()
-    never_true: frozenset[Size] | None = None
-    never_false: frozenset[Size] | None = None
+    true: Said = Said()
+    false: Said = Said()
 
     def negated(self) -> Truth:
-        return Truth(self.when_false, self.when_true, self.never_false, self.never_true)
+        return Truth(self.false, self.true)
 
 
 NO_TRUTH = Truth()
-
-
-def join_forms(a: Form | None, b: Form | None) -> Form | None:
-    """An index that is either."""
-    if a == b:
-        return a
-    if a is None or b is None:
-        return None
-    safe = [f for f in (a, b) if isinstance(f, Clamped) and f.low and f.high]
-    rest = [f for f in (a, b) if f not in safe]
-    if safe and all(literal(f) == 0 or bare_coordinate(f) is not None for f in rest):
-        return Clamped(True, True, next((f.bound for f in safe if f.bound is not None), None))
-    if isinstance(a, Unknown):
-        return a
-    if isinstance(b, Unknown):
-        return b
-    return Unknown("an index with more than one definition", derived=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from .forms import Affine, Coord, Earlier, Loop, bare_coordinate
+from .forms import bare_coordinate
 from .model import Hazard, Site
+from .races import raced, told_apart
 from .record import Access, Record
 from .source import holds_floats
 from .values import Carried, Component, Counter, LocalArrayRead, ReadOf
@@ -39,10 +40,17 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
                 "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
             )
     needed = {token.array for token in record.events if isinstance(token, ReadOf)}
+    apart = frozenset().union(*map(told_apart, record.accesses))
     for name, warp_type in record.arrays.items():
-        if name in needed or holds_floats(getattr(warp_type, "dtype", None)):
+        floats = holds_floats(getattr(warp_type, "dtype", None))
+        if name in needed or floats:
             for kind, site, message in _array_hazards(record, name, rank):
                 add(kind, site, message, (name,))
+        if floats:
+            stores = [access for access in record.accesses if access.array == name and access.kind == "store"]
+            race = raced(name, stores, rank, apart)
+            if race is not None:
+                found.setdefault((race.kind, race.site), race)
     return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
 
 
@@ -61,19 +69,11 @@ def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
 
 def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tuple[str, Site, str]]:
     accesses = [access for access in record.accesses if access.array == name]
-    stores = [access for access in accesses if access.kind == "store"]
     writes = [access for access in accesses if access.kind != "read"]
     reads = [access for access in accesses if access.kind == "read"]
     if writes and reads and not private(accesses, rank):
         site = next((read.site for read in reads), writes[0].site)
         yield "shared", site, f"'{name}' is read here, and written at {writes[0].site}, maybe by another thread"
-    raced = next((store for store in stores if store.active and _is_raced(store, rank)), None)
-    if raced is not None:
-        yield (
-            "shared",
-            raced.site,
-            f"several threads store to one element of '{name}', and the adjoint takes any of them",
-        )
     yield from _replay_hazards(record, name, writes, reads)
     before, after = first_need(record, name, "before"), first_need(record, name, "after")
     for token, site in _needs(record, name):
@@ -123,19 +123,6 @@ def _replay_hazards(
             f"'{name}' is needed as it was before a function stored to it (at {inside.site}), and the adjoint has it as "
             f"the function left it",
         )
-
-
-def _is_raced(store: Access, rank: int | None) -> bool:
-    """Whether threads surely store to the same element: a coordinate that runs doesn't choose it."""
-    if not rank or store.possible or store.view or any(c.coords for c in store.conditions):
-        return False
-    chosen: set[int] = set()
-    for form in store.pattern:
-        if not isinstance(form, Affine) or isinstance(form.base, (Loop, Earlier)):
-            return False
-        if isinstance(form.base, Coord):
-            chosen.add(form.base.axis)
-    return len(chosen) < rank
 
 
 def private(accesses: Iterable[Access], rank: int | None) -> bool:

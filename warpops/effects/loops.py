@@ -12,9 +12,9 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
-from . import arithmetic
+from . import conditions
 from .expressions import evaluate, meet_envs, number
-from .forms import Affine, Arg, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, literal
+from .forms import ALL, NONE, Affine, Arg, Coord, Coordinates, Covered, Earlier, Form, Loop, Shape, Unknown, literal
 from .record import Frame, LoopContext, Record
 from .state import Pattern, Seen, State, Written, leave_loop, meet_must, merge, never_taken
 from .values import NOTHING, Abstract, Array, Carried, Value, join, with_tokens
@@ -28,7 +28,7 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     arguments = _range_arguments(record, frame, node.iter)
     if arguments is None:
         evaluate(record, frame, node.iter)
-        index: Abstract = Value(Unknown("values of an iterator"), data=True)
+        index: Abstract = Value(Unknown("values of an iterator", varies=ALL), data=True, varies=ALL)
         _run(
             record,
             frame,
@@ -47,12 +47,14 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
         _unrolled(record, frame, node, name, known)
         return
     unrolled = known is not None and len(known) <= record.unroll and not leaves
-    loop = _loop_variable(record.loop_id(frame, node), [value.form for value in arguments])
+    varies = NONE.union(*(value.varies for value in arguments))
+    loop = replace(_loop_variable(record.loop_id(frame, node), [value.form for value in arguments]), varies=varies)
     index = Value(
         Affine(loop),
         coords=any(v.coords for v in arguments),
         data=any(v.data for v in arguments),
         tokens=frozenset().union(*(v.tokens for v in arguments)),
+        varies=varies,
     )
     _run(
         record,
@@ -189,8 +191,10 @@ def _run(
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
     before, outer = record.state, dict(frame.env)
+    turns = _turns(node, index)
     head = {
-        n: with_tokens(_varying(v, loop), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()
+        n: with_tokens(_varying(v, turns, loop), carried.get(n, frozenset())) if n in names else v
+        for n, v in outer.items()
     }
     earlier: frozenset[Written] = frozenset()
     read: frozenset[Seen] = frozenset()
@@ -206,7 +210,7 @@ def _run(
         written = earlier | leave_loop(end.written - before.written, loop, again=True)
         again = read | leave_loop(end.read - before.read, loop, again=True)
         grown = {
-            n: with_tokens(join(v, _varying(frame.env.get(n, v), loop)), carried.get(n, frozenset()))
+            n: with_tokens(join(v, _varying(frame.env.get(n, v), turns, loop)), carried.get(n, frozenset()))
             if n in names
             else v
             for n, v in head.items()
@@ -229,11 +233,18 @@ def _run(
         carried |= {n: frozenset({Carried(loop, n, frame.id)}) for n in index if n}
     exits = [state for state, _ in frame.returns[returns:]]
     state = _behind(before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke)
-    _variables_behind(record, frame, outer, carried)
+    _variables_behind(frame, outer, carried, turns)
     record.state = state
 
 
-def _varying(value: Abstract, loop: int | None = None) -> Abstract:
+def _turns(node: ast.For | ast.While, index: dict[str, Abstract]) -> Coordinates:
+    """The coordinates that the number of a loop's turns may depend on."""
+    bound = next(iter(index.values()), None)
+    leaves = any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s))
+    return bound.varies if isinstance(bound, Value) and not leaves else ALL
+
+
+def _varying(value: Abstract, turns: Coordinates, loop: int | None = None) -> Abstract:
     """A variable at the head of a loop that assigns it: no constant, and no index known beforehand.
 
     Components that the loop's variable named belong to ``Earlier`` iterations of ``loop``, or to any (None).
@@ -242,9 +253,9 @@ def _varying(value: Abstract, loop: int | None = None) -> Abstract:
         return value
     form = value.form
     if form is not None and not isinstance(form, Unknown):
-        form = Unknown("a variable of a loop", derived=True)
+        form = Unknown("a variable of a loop", derived=True, varies=ALL)
     parts = None if value.parts is None else frozenset(_earlier_part(part, loop) for part in value.parts)
-    return replace(value, const=NOTHING, form=form, parts=parts)
+    return replace(value, const=NOTHING, form=form, parts=parts, varies=value.varies | turns)
 
 
 def _earlier_part(part: object, loop: int | None) -> object:
@@ -257,7 +268,7 @@ def _earlier_part(part: object, loop: int | None) -> object:
 
 def _given_up(value: Abstract) -> Abstract:
     if isinstance(value, Value):
-        return replace(value, active=True, data=True, form=Unknown("a variable of a loop"))
+        return replace(value, active=True, data=True, form=Unknown("a variable of a loop", varies=ALL), varies=ALL)
     return value
 
 
@@ -274,9 +285,9 @@ def _pass(
         site = frame.code.site(node)
         record.state.conditions = (
             *record.state.conditions,
-            arithmetic.condition_of(replace(test, data=True), site, True),
+            conditions.condition_of(replace(test, data=True, varies=ALL), site, True),
         )
-        record.state.facts |= test.truth.when_true
+        record.state.facts |= test.truth.true.facts
     record.execute(record, frame, node.body)
     record.loops.pop()
     frame.loops.pop()
@@ -329,19 +340,19 @@ def _behind(before: State, end: State, exits: list[State], loop: int, *, at_leas
                 state.must[(array, pattern)] = sizes
     depth = len(before.conditions)
     left = [c for state in exits for c in state.conditions[depth:]]
-    state.conditions = (*before.conditions, *(replace(c, partial=True, never=None, always=None) for c in left))
+    state.conditions = (*before.conditions, *(c.in_part() for c in left))
     return state
 
 
 def _variables_behind(
-    record: Record, frame: Frame, outer: dict[str, Abstract], carried: dict[str, frozenset[Carried]]
+    frame: Frame, outer: dict[str, Abstract], carried: dict[str, frozenset[Carried]], turns: Coordinates
 ) -> None:
     env = dict(outer)
     for name, value in frame.env.items():
         if name not in outer:
-            env[name] = _varying(value)
+            env[name] = _varying(value, turns)
         elif value is not outer[name]:
-            env[name] = _varying(join(outer[name], value))
+            env[name] = _varying(join(outer[name], value), turns)
     for name, tokens in carried.items():
         if name in env:
             env[name] = with_tokens(env[name], tokens)

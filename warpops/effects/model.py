@@ -44,9 +44,18 @@ class AxisUse:
     clamped: bool = False
     int_loops: tuple[str, ...] = ()
     below: tuple[Below, ...] = ()
-    """The indices by a coordinate, or by no more than one."""
-    nonempty: bool = False
-    """Surely indexed by something that is kept inside the axis, which takes an axis that isn't empty."""
+    """The indices by a coordinate, or by no more than one, that nothing else keeps in bounds."""
+    needs: tuple[Need, ...] = ()
+    """Lengths that indices kept inside the axis take."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that is the same for all threads: ``base`` (an int argument's name, an ``(array, axis)`` pair or an int) plus
+    ``offset``."""
+
+    base: str | tuple[str, int] | int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,19 @@ class Below:
 
     coordinate: int
     offset: int = 0
-    bounds: tuple[str | tuple[str, int] | int, ...] = ()
+    bounds: tuple[Limit, ...] = ()
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Need:
+    """An axis must have ``size`` elements where each of ``limits`` is above 0, so that a thread gets there.
+
+    With ``doubt`` nobody can tell whether one does: the reason, as reports print it.
+    """
+
+    size: int
+    limits: tuple[Limit, ...] = ()
     doubt: str = ""
 
 
@@ -95,6 +116,8 @@ class ArrayEffects:
     """Every element is provably stored at most once, never through a view or a tile, and never read back."""
     filled: bool = False
     """Every element is provably written when the launch covers the axes its coordinates index."""
+    filled_by: tuple[int | None, ...] = ()
+    """The coordinates that run through each axis where it is filled (None: a loop does)."""
     filled_why: str = ""
     """The reason for ``filled`` being what it is."""
     filled_if: tuple[Premise, ...] = ()
@@ -111,6 +134,11 @@ class ArrayEffects:
     """It is read or updated, each time an element that its thread surely stored before."""
     tested: bool = False
     """The kernel asks whether the array is there, so that it may be None."""
+    measured: bool = False
+    """Its shape (or another part of its descriptor) is read. The reverse of that assigns 0 to the same part of the array's
+    explicit adjoint."""
+    wraps: bool = False
+    """An index may be negative, for all that is known."""
     replayed: bool = False
     """Written in a function that the kernel calls. Warp's adjoint calls it again, stores and all, where it leaves out the
     stores of the kernel itself."""
@@ -128,6 +156,23 @@ class ArrayEffects:
     @property
     def touched(self) -> bool:
         return bool(self.reads or self.stores or self.atomics or self.escapes)
+
+    @property
+    def attached_alone(self) -> bool:
+        """The adjoint gets its gradient buffer attached to the array, and not as an argument besides: reading the shape would
+        leave the argument without one, so that a negative index no longer wraps. A custom gradient knows the argument alone."""
+        return self.measured and self.null_adjoint_safe
+
+    @property
+    def misled(self) -> str | None:
+        """Why Warp's adjoint would write outside of the array; None where it doesn't."""
+        if not self.measured or self.null_adjoint_safe or not self.wraps:
+            return None
+        return (
+            f"the kernel reads the shape of '{self.name}', indexes it where an index may be negative, and hands it to a "
+            f"function with a custom gradient or to native code, so that Warp's adjoint would write outside of it; take the "
+            f"shape from another array"
+        )
 
     @property
     def read(self) -> bool:
@@ -154,11 +199,13 @@ class Hazard:
     site: Site
     message: str
     arrays: tuple[str, ...] = ()
+    unless: Premise | None = None
+    """Sizes under which there is none."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A bounds check on a coordinate: the body runs only where ``coordinate < bound``.
+    """A bounds check on a coordinate: the body runs where ``coordinate < bound + offset``, and only there.
 
     ``bound`` is the name of an int argument, an ``(array, axis)`` pair, or an int.
     """
@@ -166,6 +213,7 @@ class Guard:
     coordinate: int
     bound: str | tuple[str, int] | int
     site: Site
+    offset: int = 0
 
 
 @dataclass(frozen=True)

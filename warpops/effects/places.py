@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import access, expressions  # mutually recursive, as the syntax is
-from .forms import Affine, Form, Shape, Unknown, Whole, literal
+from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal
 from .record import Frame, Record
 from .source import as_abstract, is_array, is_struct, member, struct_field
 from .values import (
@@ -93,7 +93,7 @@ def _finish(record: Record, frame: Frame, place: Place, pending: list[ast.expr])
     array = place.value
     values = [_index(record, frame, element) for element in pending]
     tokens: Tokens = frozenset().union(*(v.tokens for v in values))
-    forms = tuple(v.form if isinstance(v.form, Whole) else access.index_form(record, v) for v in values)
+    forms = tuple(v.form if isinstance(v.form, Whole) else access.index_form(v) for v in values)
     if not array.ndim:
         # The rank is unknown: it may be an element, a view, or a vector's component.
         return Place(replace(array, ndim=len(forms)), forms, True, tokens)
@@ -107,7 +107,7 @@ def _index(record: Record, frame: Frame, node: ast.expr) -> Value:
         return expressions.number(record, frame, node)
     bounds = [expressions.number(record, frame, n) for n in (node.lower, node.upper, node.step) if n is not None]
     tokens: Tokens = frozenset().union(*(b.tokens for b in bounds)) if bounds else NO_TOKENS
-    return Value(Whole(sliced=bool(bounds)), tokens=tokens)
+    return Value(Whole(bool(bounds), NONE.union(*(b.varies for b in bounds))), tokens=tokens)
 
 
 def _component(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr]) -> Place:
@@ -142,7 +142,7 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
         return Place(None, value=value.items[literals[0]])
     if isinstance(value, Shapes):
         if literals[0] is None:
-            return Place(None, value=Value(Unknown("a length that can't be followed")))
+            return Place(None, value=Value(Unknown("a length that can't be followed", varies=NONE)))
         return Place(None, value=length(value, literals[0]))
     if isinstance(value, Object):
         try:
@@ -162,8 +162,12 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
 def _extracted(value: Value, tokens: Tokens = NO_TOKENS) -> Value:
     """A copy of a component: later stores into the vector don't reach it."""
     kept = frozenset(token for token in value.tokens if not isinstance(token, Component))
-    form = value.form if isinstance(value.form, Unknown) else Unknown("a component of a vector", value.coords)
-    return Value(form, value.active, value.coords, value.data, kept | tokens)
+    form = (
+        value.form
+        if isinstance(value.form, Unknown)
+        else Unknown("a component of a vector", value.coords, value.varies)
+    )
+    return Value(form, value.active, value.coords, value.data, kept | tokens, varies=value.varies)
 
 
 def length(shapes: Shapes, axis: int) -> Value:
@@ -176,7 +180,7 @@ def length(shapes: Shapes, axis: int) -> Value:
             form = ref.axes[free[axis]]
             if isinstance(form, Whole) and not form.sliced:
                 return Value(Affine(Shape(ref.root, free[axis])))
-    return Value(Unknown("the length of more than one array, or of a slice"))
+    return Value(Unknown("the length of more than one array, or of a slice", varies=NONE))
 
 
 def _attribute(record: Record, frame: Frame, value: Abstract | None, node: ast.Attribute) -> Abstract:
@@ -189,6 +193,7 @@ def _attribute(record: Record, frame: Frame, value: Abstract | None, node: ast.A
     if isinstance(value, Struct):
         return struct_field(value, name)
     if isinstance(value, Array):
+        record.measured.update(ref.root for ref in value.refs)
         if name == "shape":
             return Shapes(value)
         if name in ("ptr", "data", "grad"):

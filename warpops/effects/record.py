@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .forms import Form
+from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
 from .model import Site
 from .source import Code
 from .state import Condition, State
@@ -31,6 +31,8 @@ class Access:
     pattern: tuple[Form, ...]
     site: Site
     conditions: tuple[Condition, ...] = ()
+    facts: Facts = NO_FACTS
+    """What follows from the conditions."""
     loops: tuple[int, ...] = ()
     """The ``range`` loops around it, outermost first; -1 for a loop that may repeat without a variable."""
     view: bool = False
@@ -41,12 +43,12 @@ class Access:
     """A read of an element that this thread can't have written before."""
     own: bool = False
     """A read or an update of an element that this thread surely wrote before."""
-    bounds: tuple[tuple[int, str], ...] = ()
-    """By axis: what keeps a clamped index in bounds, where that is not the axis itself."""
     possible: bool = False
     """One of several arrays that the name may stand for, or one of several definitions that the call may mean."""
     active: bool = False
     """A store of a value that a gradient may flow through."""
+    varies: Coordinates = NONE
+    """The coordinates that the value of a store may depend on."""
     inside: bool = False
     """In a function that the kernel calls, which the adjoint's forward pass calls again, stores and all."""
 
@@ -101,6 +103,8 @@ class Record:
     while_loops: set[int] = field(default_factory=set)
     tested: set[str] = field(default_factory=set)
     """Arrays that are asked whether they are there (``if weights:``)."""
+    measured: set[str] = field(default_factory=set)
+    """Arrays whose shape, or another part of their descriptor, is read."""
     handles: dict[str, set[str]] = field(default_factory=dict)
     """What an argument is the id of, by the builtins that it is given to."""
     ranks: set[int] = field(default_factory=set)

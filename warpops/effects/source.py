@@ -19,7 +19,7 @@ import warp._src.codegen as _codegen
 import warp._src.context as _context
 import warp._src.types as _types
 
-from .forms import Affine, Arg, Unknown, Whole
+from .forms import ALL, NONE, Affine, Arg, Unknown, Whole
 from .model import Site
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value
 
@@ -133,7 +133,7 @@ def struct_field(value: Struct, name: str) -> Abstract:
         return found
     variable = getattr(value.type, "vars", {}).get(name)
     if variable is None:
-        return Value(Unknown(f"the field '{name}'"), active=True, data=True)
+        return Value(Unknown(f"the field '{name}'"), active=True, data=True, varies=ALL)
     path = f"{value.path}.{name}" if value.path is not None else None
     return of_type(path, variable.type)
 
@@ -157,7 +157,7 @@ def of_type(path: str | None, warp_type: Any) -> Abstract:
         return Array(frozenset({Ref(path, ())}), 0)
     if warp_type is int or (isinstance(warp_type, type) and warp_type in _types.int_types):
         return Value(Affine(Arg(path)))
-    return Value(Unknown(f"the argument '{path}'"))
+    return Value(Unknown(f"the argument '{path}'", varies=NONE))
 
 
 def array_arguments(kernel: Any) -> dict[str, Any]:

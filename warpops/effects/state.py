@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from .forms import Affine, Coord, Earlier, Form, Less, Loop, Size, Whole
+from .forms import NO_FACTS, NONE, Affine, Coord, Coordinates, Earlier, Facts, Form, Loop, Size, Whole, varies
 from .model import Site
 from .values import NO_TOKENS, ReadOf, Tokens
 
@@ -20,18 +20,25 @@ _Place = TypeVar("_Place", str, ReadOf)
 class Condition:
     """A condition under which the rest of a path runs.
 
-    ``always`` are sizes under which it holds for every thread, ``never`` those under which it does for none (None:
-    there are no such sizes). A ``partial`` one comes from an exit that some threads take inside a branch: it holds only
-    for those that took the branch.
+    ``coords``, ``data`` and ``varies`` tell what it depends on, as of a ``Value``. Where it is ``exact``, the facts that it
+    adds to the state are all that it says; ``below`` are they where each is an upper bound of a coordinate. ``never`` are
+    sizes under which it holds for no thread (None: there are no such sizes). A ``partial`` one comes from an exit that some
+    threads take inside a branch: it holds only for those that took the branch.
     """
 
     coords: bool
     data: bool
-    always: frozenset[Size] | None
-    never: frozenset[Size] | None
     site: Site
+    varies: Coordinates = NONE
+    exact: bool = False
+    below: frozenset[Size] | None = None
+    never: frozenset[Size] | None = None
     tokens: Tokens = NO_TOKENS
     partial: bool = False
+
+    def in_part(self) -> Condition:
+        """The condition, known to hold for some of the threads only."""
+        return replace(self, partial=True, exact=False, below=None, never=None)
 
 
 @dataclass
@@ -45,7 +52,7 @@ class State:
     """Everything that this thread may have written."""
     read: frozenset[Seen] = frozenset()
     """What this thread may have read."""
-    facts: frozenset[Less] = frozenset()
+    facts: Facts = NO_FACTS
     conditions: tuple[Condition, ...] = ()
     alive: bool = True
 
@@ -97,7 +104,7 @@ def merge(before: State, branches: list[State]) -> State:
         result.must = meet_must([(state.must, never_taken(state, depth)) for state in live])
         result.facts = frozenset.intersection(*(state.facts for state in live))
         exits = [c for state in live for c in state.conditions[depth + 1 :]]
-        result.conditions = (*before.conditions, *(replace(c, partial=True, never=None) for c in exits))
+        result.conditions = (*before.conditions, *(c.in_part() for c in exits))
     for state in branches:
         _absorb(result, state)
     return result
@@ -122,7 +129,7 @@ def leave_loop(seen: frozenset[tuple[_Place, Pattern]], loop: int, again: bool) 
 
 def _aged(form: Form, loop: int, again: bool) -> Form:
     if isinstance(form, Affine) and isinstance(form.base, (Loop, Earlier)) and form.base.id == loop:
-        return Affine(Earlier(loop), form.offset) if again else Whole(sliced=True)
+        return Affine(Earlier(loop), form.offset) if again else Whole(True, varies(form))
     return form
 
 

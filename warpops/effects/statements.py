@@ -194,6 +194,7 @@ def _with_component(
         active=whole.active or stored.active,
         data=whole.data or stored.data,
         coords=whole.coords or stored.coords,
+        varies=whole.varies | stored.varies,
         tokens=whole.tokens | frozenset(t for t in tokens_of(stored) if not isinstance(t, Component)),
         parts=(parts | {key} if stored.active else parts) if parts is not None else None,
         form=None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from .forms import NO_TRUTH, Form, Truth, Unknown, Whole, join_forms
+from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole, join_forms
 from .model import Site
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -78,7 +78,8 @@ class Value:
     """A number, vector, matrix, tile, query: anything that isn't an array or a struct.
 
     ``active`` says that a gradient may flow through it; ``coords`` that it depends on ``wp.tid()`` through arithmetic,
-    ``data`` that it depends on array data or on something unknown. ``const`` is the Python value of what Warp takes for
+    ``data`` that it depends on array data or on something unknown; ``varies`` are all coordinates that it may depend on, through
+    data too. ``const`` is the Python value of what Warp takes for
     a compile-time constant. ``parts`` are the components stored so far into a vector that began without a gradient.
     ``element`` is the struct type of an element of an array of structs.
     """
@@ -92,10 +93,11 @@ class Value:
     truth: Truth = NO_TRUTH
     parts: frozenset[Any] | None = None
     element: Any = None
+    varies: Coordinates = NONE
 
 
 PLAIN = Value()
-UNKNOWN = Value(Unknown("a value that can't be followed"), active=True, data=True)
+UNKNOWN = Value(Unknown("a value that can't be followed", varies=ALL), active=True, data=True, varies=ALL)
 
 
 @dataclass(frozen=True)
@@ -228,8 +230,8 @@ def without_tokens(value: Abstract, kind: type[Any] | tuple[type[Any], ...], fra
     return value
 
 
-def join(a: Abstract | None, b: Abstract | None) -> Abstract:
-    """A value that is either: exact only where both agree."""
+def join(a: Abstract | None, b: Abstract | None, sure: bool = False) -> Abstract:
+    """A value that is either: exact only where both agree. ``sure``: coordinates alone decide."""
     if a is None or b is None:
         # Warp takes a variable assigned on one path only as that path's; it is undefined elsewhere.
         present = a if b is None else b
@@ -239,13 +241,14 @@ def join(a: Abstract | None, b: Abstract | None) -> Abstract:
         return a
     if isinstance(a, Value) and isinstance(b, Value):
         return Value(
-            form=join_forms(a.form, b.form),
+            form=join_forms(a.form, b.form, sure),
             active=a.active or b.active,
             coords=a.coords or b.coords,
             data=a.data or b.data,
             tokens=a.tokens | b.tokens,
             parts=None if a.parts is None or b.parts is None else a.parts | b.parts,
             element=a.element if a.element is b.element else None,
+            varies=a.varies | b.varies,
         )
     if isinstance(a, Array) and isinstance(b, Array):
         return Array(

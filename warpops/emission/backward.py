@@ -207,7 +207,8 @@ class Backward(Forward):
         for slot in self.plan.slots:
             if slot.role == "size" or len(slot.leaf.path) > 1 or not slot.is_array:
                 continue
-            parts.append(self._descriptor(slot, shapes, grads.get(slot.name, "0"), "0", "0"))
+            data = grads.get(slot.name, "0") if slot.explicit else "0"
+            parts.append(self._descriptor(slot, shapes, data, "0", "0"))
         return parts
 
     def emit_backward(self) -> None:

@@ -62,7 +62,7 @@ class Forward(Pieces):
             device = self.begin()
             shapes = self.shapes_of(fresh)
             dims = self.launch_size()
-            self.check_reach(shapes, dims)
+            self.check_reach(shapes, dims, device)
             if fresh:
                 names = ", ".join(slot.name for slot in fresh) + ("," if len(fresh) == 1 else "")
                 sizes = ", ".join([device, *(size for slot in fresh for size in shapes[slot.name])])
@@ -91,7 +91,7 @@ class Forward(Pieces):
                 text.add(f"{self.local(slot, 'shape')} = {slot.name}.shape")
                 shapes[slot.name] = [f"{self.local(slot, 'shape')}[{axis}]" for axis in range(slot.leaf.ndim)]
             dims = self.launch_size()
-            self.check_reach(shapes, dims)
+            self.check_reach(shapes, dims, device)
             self.name_strides(fresh)
             self._launch(shapes, dims, device)
 

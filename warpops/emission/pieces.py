@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .. import _torch, checks, value_checks
+from ..effects import Limit
 from ..handles import check_handle
 from ..launch import Launcher
 from ..packing import bfloat16_bits
@@ -291,7 +292,7 @@ class Pieces:
         self.refuse_if(f"{text} < 0" for expr, text in zip(launch, sizes, strict=True) if not self._nonnegative(expr))
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
-    def check_reach(self, shapes: dict[str, list[str]], dims: str) -> None:
+    def check_reach(self, shapes: dict[str, list[str]], dims: str, device: str) -> None:
         """No launch indexes an array outside its size."""
         plan = self.plan
         launch = plan.extents.launch
@@ -301,29 +302,35 @@ class Pieces:
                 return shapes[name][axis]
             return f"{self.local(plan.slot(name), 'shape')}[{axis}]"
 
+        def number(limit: Limit) -> str:
+            if isinstance(limit.base, int):
+                return str(limit.base + limit.offset)
+            text = length(*limit.base) if isinstance(limit.base, tuple) else self.sizes[limit.base]
+            return text + (f" {'+' if limit.offset > 0 else '-'} {abs(limit.offset)}" if limit.offset else "")
+
         def guard(name: str, text: str) -> str:
             return f"{name} is not None and {text}" if plan.slot(name).optional else text
 
         wrong = []
         for cover in plan.extents.covers:
+            c = cover.coordinate
+            block = f'(1 if {device}.type == "cpu" else {plan.block})'
             if callable(launch):
-                threads = f"{dims}[{cover.coordinate}]"
-            elif cover.coordinate < len(launch):
-                threads = self.size(launch[cover.coordinate])
+                threads = f"{dims}[{c}]"
+                if plan.declaration.tiled:
+                    threads = f"({threads} if len({dims}) > {c} else {block})"
             else:
-                continue
-            limits = [threads]
-            for bound in cover.bounds:
-                if isinstance(bound, tuple):
-                    limits.append(length(*bound))
-                else:
-                    limits.append(self.sizes[bound] if isinstance(bound, str) else str(bound))
+                threads = self.size(launch[c]) if c < len(launch) else block
+            limits = [threads, *map(number, cover.bounds)]
             if len(limits) > 1:
                 threads = f"min({', '.join(limits)})"
             if cover.offset:
                 threads = f"{threads} {'+' if cover.offset > 0 else '-'} {abs(cover.offset)}"
             wrong.append(guard(cover.array, f"{threads} > {length(cover.array, cover.axis)}"))
-        wrong += [guard(r.array, f"{length(r.array, r.axis)} < {r.size}") for r in plan.extents.reaches]
+        for reach in plan.extents.reaches:
+            text = f"{length(reach.array, reach.axis)} < {reach.size}"
+            text += "".join(f" and {number(limit)} > 0" for limit in reach.limits)
+            wrong.append(guard(reach.array, text))
         wrong += [guard(c.array, f"{length(c.array, c.axis)} < {self.sizes[c.number]}") for c in plan.extents.counts]
         for loop in plan.extents.loops:
             text = f"{length(loop.array, loop.axis)} < {length(loop.other, loop.other_axis)}"

@@ -148,10 +148,14 @@ class Recall(Backward):
             sizes = shapes.get(slot.name) or self._input_sizes(slot)
             strides = self._dense_strides(slot, sizes) if slot.name in without else self.local(slot, "stride")
             attached.append(self._describe(slot, "layout", sizes, strides, RETAIN if slot.retained else 0))
-            if len(slot.leaf.path) == 1:
-                explicit.append(
-                    self._describe(slot, "adjoint_layout", sizes, strides) if slot.retained else attached[-1]
-                )
+            if len(slot.leaf.path) > 1:
+                continue
+            if not slot.explicit:
+                explicit.append("None")
+            elif slot.retained:
+                explicit.append(self._describe(slot, "adjoint_layout", sizes, strides))
+            else:
+                explicit.append(attached[-1])
         return attached, explicit
 
     def _launch_adjoint(self) -> None:

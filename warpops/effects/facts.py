@@ -1,0 +1,92 @@
+"""What follows from conditions: differences of two numbers, and what is known of every coordinate, length and loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .forms import Affine, Arg, Base, Coord, Facts, Less, Loop, Shape, Size
+
+_Node = Base | None
+"""A number that isn't known; None is 0."""
+
+
+class Known:
+    """The closure of certain facts: the least ``w`` with ``a - b <= w``, for all that is named in them."""
+
+    def __init__(self, facts: Iterable[Less], *asked: Affine) -> None:
+        edges: dict[tuple[_Node, _Node], int] = {}
+
+        def note(a: _Node, b: _Node, most: int) -> None:
+            if a != b:
+                edges[(a, b)] = min(most, edges.get((a, b), most))
+
+        nodes: dict[_Node, None] = {None: None}
+        for fact in facts:
+            note(fact.left.base, fact.right.base, fact.right.offset - fact.left.offset - 1)
+            nodes |= {fact.left.base: None, fact.right.base: None}
+        nodes |= dict.fromkeys(form.base for form in asked)
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, (Coord, Shape)) or (isinstance(node, Loop) and node.nonneg):
+                note(None, node, 0)
+            if isinstance(node, Loop) and node.upper is not None:
+                note(node, node.upper.base, node.upper.offset - 1)
+                if node.upper.base not in nodes:
+                    nodes[node.upper.base] = None
+                    waiting.append(node.upper.base)
+        for via in nodes:
+            for a in nodes:
+                first = edges.get((a, via))
+                if first is None:
+                    continue
+                for b in nodes:
+                    second = edges.get((via, b))
+                    if second is not None:
+                        if a == b and first + second < 0:
+                            edges[(a, a)] = -1
+                        else:
+                            note(a, b, first + second)
+        self._edges = edges
+        self.possible = not any(a == b for a, b in edges)
+        """False where the facts contradict each other: no thread gets there."""
+
+    def most(self, a: _Node, b: _Node) -> int | None:
+        """The least known ``w`` with ``a - b <= w``."""
+        return 0 if a == b else self._edges.get((a, b))
+
+    def less(self, left: Affine, right: Affine) -> bool:
+        """Whether ``left < right`` surely holds."""
+        most = self.most(left.base, right.base)
+        return not self.possible or (most is not None and most < right.offset - left.offset)
+
+    def least(self, form: Affine) -> int | None:
+        """The largest known number that the form is never below."""
+        most = self.most(None, form.base)
+        return None if most is None else form.offset - most
+
+    def pinned(self, node: Base) -> bool:
+        """Whether there is but one value that the number can have."""
+        return any(
+            a == node and w + back <= 0 for (a, b), w in self._edges.items() if (back := self.most(b, a)) is not None
+        )
+
+
+def follows(facts: Facts, left: Affine, right: Affine) -> bool:
+    """Whether ``left < right`` follows from the facts."""
+    return Known(facts, left, right).less(left, right)
+
+
+def limits(facts: Facts) -> frozenset[Size] | None:
+    """The facts as upper bounds of coordinates by numbers that are the same for all threads; None where they say more."""
+    found: set[Size] = set()
+    for fact in facts:
+        base, bound = fact.left.base, fact.right.base
+        offset = fact.right.offset - fact.left.offset
+        if isinstance(base, Coord) and bound is None:
+            found.add(Size(base.axis, offset))
+        elif isinstance(base, Coord) and isinstance(bound, (Shape, Arg)):
+            found.add(Size(base.axis, bound, offset))
+        elif not follows(frozenset(), fact.left, fact.right):
+            return None
+    return frozenset(found)

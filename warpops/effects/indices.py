@@ -1,0 +1,242 @@
+"""How each axis of an array is indexed: what must hold of its size, and what can't be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from .facts import Known
+from .forms import Affine, Arg, Clamped, Coord, Facts, Form, Loop, OneOf, Shape, Size, Unknown, bare_coordinate
+from .model import AxisUse, Below, Limit, Need
+from .record import Access
+from .state import Condition
+
+
+def axis_use(name: str, axis: int, accesses: Iterable[Access], guards: Set[Condition]) -> AxisUse:
+    """How the kernel indexes one axis; ``guards`` are the conditions that all of its accesses lie behind."""
+    found = _Axis(name, axis, guards)
+    for access in accesses:
+        found.add(access)
+    if len(found.coordinates) > 1:
+        names = " and ".join(f"coordinate {c}" for c in sorted(found.coordinates))
+        found.uncovered[f"indexed by {names}"] = None
+    single = next(iter(found.coordinates)) if len(found.coordinates) == 1 else None
+    return AxisUse(
+        coordinate=single,
+        offset=found.offset,
+        constants=tuple(sorted(found.constants)),
+        loops=tuple(found.loops),
+        uncovered=tuple(found.uncovered),
+        guarded=single is not None and found.coordinates[single],
+        clamped=found.clamped,
+        int_loops=tuple(found.int_loops),
+        below=tuple(found.below),
+        needs=tuple(found.needs),
+    )
+
+
+def limit(bound: Shape | Arg | int | None, offset: int = 0) -> Limit:
+    """A number as the plan names it."""
+    if isinstance(bound, Shape):
+        return Limit((bound.array, bound.axis), offset)
+    return Limit(bound.name, offset) if isinstance(bound, Arg) else Limit((bound or 0) + offset)
+
+
+def may_wrap(form: Form, facts: Facts) -> bool:
+    """Whether an index may be negative."""
+    if isinstance(form, Affine):
+        least = Known(facts, form).least(form)
+        return least is None or least < 0
+    if isinstance(form, OneOf):
+        return any(may_wrap(one, facts) for one in form.forms)
+    return isinstance(form, Unknown) or (isinstance(form, Clamped) and (not form.low or form.turns is not None))
+
+
+@dataclass
+class _Axis:
+    array: str
+    axis: int
+    guards: Set[Condition]
+    coordinates: dict[int, bool] = field(default_factory=dict)
+    """By coordinate: whether each of its bare uses lies behind a condition that isn't one of the guards."""
+    constants: set[int] = field(default_factory=set)
+    loops: dict[tuple[str, int], None] = field(default_factory=dict)
+    int_loops: dict[str, None] = field(default_factory=dict)
+    uncovered: dict[str, None] = field(default_factory=dict)
+    below: dict[Below, None] = field(default_factory=dict)
+    needs: dict[Need, None] = field(default_factory=dict)
+    offset: bool = False
+    clamped: bool = False
+
+    @property
+    def size(self) -> Affine:
+        return Affine(Shape(self.array, self.axis))
+
+    def add(self, access: Access) -> None:
+        line = f"(line {access.site.line})"
+        if self.axis >= len(access.pattern):
+            self.uncovered[f"indexed by an axis of unknown rank {line}"] = None
+            return
+        form = access.pattern[self.axis]
+        coordinate = bare_coordinate(form)
+        if coordinate is not None:
+            behind = access.possible or any(c.coords and (c.partial or c not in self.guards) for c in access.conditions)
+            self.coordinates[coordinate] = self.coordinates.get(coordinate, True) and behind
+        if isinstance(form, OneOf):
+            for one in form.forms:
+                self._index(one, access if form.sure else replace(access, possible=True), line, one_of=True)
+        else:
+            self._index(form, access, line)
+
+    def _index(self, form: Form, access: Access, line: str, *, one_of: bool = False) -> None:
+        if one_of and isinstance(form, Affine) and form.base is None:
+            # A negative one may be a mark that is never used.
+            marked = replace(access, possible=access.possible or form.offset < 0)
+            self._need(marked, Known(access.facts, self.size), max(form.offset + 1, -form.offset))
+        elif isinstance(form, Affine):
+            self._affine(form, access, line)
+        elif isinstance(form, Clamped):
+            self._clamped(form, access, line)
+        elif isinstance(form, Unknown):
+            self.offset = self.offset or form.derived
+            reason = form.reason if form.reason.startswith("computed") else f"indexed by {form.reason}"
+            self.uncovered[f"{reason} {line}"] = None
+        elif access.view:
+            self.uncovered[f"touched as a whole, a slice or a tile {line}"] = None
+
+    def _affine(self, form: Affine, access: Access, line: str) -> None:
+        known = Known(access.facts, form, self.size)
+        below = known.less(form, self.size)
+        least = known.least(form)
+        base = form.base
+        if isinstance(base, Coord):
+            self._neighbour(form, known, access)
+            if not below:
+                # Where a condition keeps it from being negative it is a neighbour that the coordinate stands for.
+                doubtful = _limits(access) is None and least is not None and least >= 0
+                self._below(access, base.axis, max(form.offset, 0) if doubtful else form.offset)
+        elif isinstance(base, Shape):
+            if base == self.size.base and form.offset < 0:
+                self._need(access, known, (1 - form.offset) // 2)
+            else:
+                self.uncovered[f"indexed by a size {line}"] = None
+            return
+        elif isinstance(base, Loop) and Known((), form, self.size).less(form, self.size):
+            self._loop(form, line)
+            return
+        elif below and least is not None:
+            pass
+        elif base is None:
+            self.constants.add(form.offset)
+            return
+        elif isinstance(base, Loop):
+            self._loop(form, line)
+            return
+        elif isinstance(base, Arg):
+            self.uncovered[f"indexed by the argument '{base.name}' {line}"] = None
+            return
+        if least is not None and least < 0:
+            self._need(access, known, -least)
+
+    def _neighbour(self, form: Affine, known: Known, access: Access) -> None:
+        """``i + 1`` fixes no size, unless conditions keep it in bounds of some."""
+        if form.offset == 0:
+            return
+        if form.offset < 0:
+            kept = known.less(Affine(None, -1), form)
+        else:
+            bases = {base for fact in access.facts for base in (fact.left.base, fact.right.base)}
+            kept = any(isinstance(b, (Shape, Arg)) and known.less(form, Affine(b)) for b in bases)
+        self.clamped, self.offset = self.clamped or kept, self.offset or not kept
+
+    def _clamped(self, form: Clamped, access: Access, line: str) -> None:
+        known = Known(access.facts, self.size, *form.bounds)
+        kept = any(known.less(Affine(b.base, b.offset - 1), self.size) for b in form.bounds)
+        if not form.low or not form.bounds:
+            self.offset = True
+            self.uncovered[f"kept {'above 0' if form.low else 'below a bound'} only {line}"] = None
+            return
+        self.clamped = True
+        chosen = [b for b in form.bounds if isinstance(b.base, Coord)]
+        uniform = [b for b in form.bounds if not isinstance(b.base, (Coord, Loop))]
+        if kept:
+            pass
+        elif len(chosen) == 1:
+            (own,) = chosen
+            assert isinstance(own.base, Coord)
+            more = [limit(b.base, b.offset + 1 - own.offset) for b in uniform if isinstance(b.base, (Shape, Arg))]
+            more += [Limit(b.offset + 1 - own.offset) for b in uniform if b.base is None]
+            self._below(access, own.base.axis, own.offset - 1, more)
+        elif uniform:
+            names = " and ".join(sorted(map(_bound_name, uniform)))
+            self.uncovered[f"kept below {names} only {line}"] = None
+        else:
+            self.uncovered[f"computed: one of several coordinates, or a loop's variable {line}"] = None
+        self._need(access, known, 1)
+
+    def _loop(self, form: Affine, line: str) -> None:
+        """An index by a loop's variable: bounded by a literal, by a size, or not in a way that can be followed."""
+        loop = form.base
+        assert isinstance(loop, Loop)
+        upper = loop.upper
+        low = loop.nonneg and (form.offset >= 0 or (loop.start is not None and loop.start + form.offset >= 0))
+        if upper is None or not low:
+            self.uncovered[f"indexed by a loop's variable {line}"] = None
+            return
+        last = upper.offset - 1 + form.offset
+        if upper.base is None:
+            backward = loop.start is None or last < loop.start
+            self.constants.update({last} if backward else {(loop.start or 0) + form.offset, last})
+        elif isinstance(upper.base, Shape) and upper.offset + form.offset <= 0:
+            self.loops[(upper.base.array, upper.base.axis)] = None
+        elif isinstance(upper.base, Arg) and upper.offset + form.offset <= 0:
+            self.int_loops[upper.base.name] = None
+        elif isinstance(upper.base, Loop):
+            self._loop(Affine(upper.base, last), line)
+        else:
+            self.uncovered[f"indexed by a loop's variable plus {form.offset} {line}"] = None
+
+    def _below(self, access: Access, coordinate: int, offset: int, more: Sequence[Limit] = ()) -> None:
+        """An index by a coordinate: surely by all threads below certain bounds, or by some that can't be told."""
+        limits = _limits(access)
+        if limits is None:
+            by = f"coordinate {coordinate}" + (f" {'+' if offset > 0 else '-'} {abs(offset)}" if offset else "")
+            doubt = f"indexed by {by} under a condition (line {access.site.line})"
+            self.below[Below(coordinate, offset, (), doubt)] = None
+            return
+        bounds = {*more, *(limit(size.bound, size.offset) for size in limits if size.coordinate == coordinate)}
+        self.below[Below(coordinate, offset, tuple(sorted(bounds, key=repr)))] = None
+
+    def _need(self, access: Access, known: Known, size: int) -> None:
+        """The axis must have so many elements, where a thread gets there."""
+        if known.less(Affine(None, size - 1), self.size):
+            return
+        limits = _limits(access)
+        if limits is None or access.loops or any(not c.coords and not c.data for c in access.conditions):
+            doubt = f"kept inside an axis that takes at least {size} for that (line {access.site.line})"
+            self.needs[Need(size, (), doubt)] = None
+            return
+        bounds = {limit(bound.bound, bound.offset) for bound in limits}
+        self.needs[Need(size, tuple(sorted(bounds, key=repr)))] = None
+
+
+def _limits(access: Access) -> frozenset[Size] | None:
+    """The bounds of coordinates under which threads get to an access, data and numbers apart; None where more decides."""
+    found: frozenset[Size] = frozenset()
+    if access.possible:
+        return None
+    for condition in access.conditions:
+        if condition.coords:
+            if condition.partial or condition.below is None:
+                return None
+            found |= condition.below
+    return found
+
+
+def _bound_name(bound: Affine) -> str:
+    base = bound.base
+    text = f"{base.array}.shape[{base.axis}]" if isinstance(base, Shape) else ""
+    text = f"'{base.name}'" if isinstance(base, Arg) else text
+    if not text:
+        return str(bound.offset)
+    return text + (f" {'+' if bound.offset > 0 else '-'} {abs(bound.offset)}" if bound.offset else "")

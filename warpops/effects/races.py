@@ -1,0 +1,148 @@
+"""Stores of several threads to one element: the kernel keeps the last of them, and the adjoint takes any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from .facts import Known
+from .forms import NO_FACTS, Affine, Arg, Clamped, Coord, Coordinates, Facts, Form, Less, Shape, Unknown, varies
+from .indices import limit
+from .model import Hazard, Premise
+from .record import Access
+from .state import Condition
+
+
+def told_apart(access: Access) -> Coordinates:
+    """The coordinates that an access, its conditions or the value that it stores may depend on."""
+    return access.varies.union(*map(varies, access.pattern), *(c.varies for c in access.conditions))
+
+
+def raced(name: str, stores: Sequence[Access], rank: int | None, apart: Coordinates) -> Hazard | None:
+    """Where threads store to one element of an array, surely or as it seems; None where nothing says so.
+
+    A store whose index tells its thread is alone in it. One that leaves a coordinate out, or makes one index of several
+    coordinates, isn't, unless a condition on that coordinate may choose one thread of them. A coordinate that nothing in the
+    kernel depends on (it isn't ``apart``) says that there is one thread.
+    """
+    if not rank:
+        return None
+
+    def found(store: Access, more: str, unless: Premise | None = None) -> Hazard:
+        text = f"to one element of '{name}'{more}, and the adjoint takes any of them"
+        return Hazard("shared", store.site, f"several threads {'may ' if more else ''}store {text}", (name,), unless)
+
+    flowing = [store for store in stores if store.active and not store.possible]
+    for store in flowing:
+        if any(_shares(store, coordinate) for coordinate in apart if coordinate < rank):
+            return found(store, "")
+    for store in flowing:
+        for coordinate in range(rank):
+            axis = _merging(store, coordinate)
+            if axis is not None:
+                form = store.pattern[axis]
+                what = form.reason.removeprefix("computed: ") if isinstance(form, Unknown) else f"index {axis}"
+                return found(store, f" ({what})", _turn(form))
+    for one, other in combinations(flowing, 2):
+        if _meet(one, other, rank):
+            return found(one, f" (here and at {other.site})")
+    return None
+
+
+def _shares(store: Access, coordinate: int) -> bool:
+    """Whether threads that differ in a coordinate alone store to the same element."""
+    if any(coordinate in varies(form) for form in store.pattern) or not _plain(store.pattern):
+        return False
+    return _free(store, coordinate)
+
+
+def _plain(pattern: Sequence[Form]) -> bool:
+    """The pattern is an element, or a slice's: a tile that the threads of a block store together isn't."""
+    return bool(pattern) and all(isinstance(form, (Affine, Clamped, Unknown)) for form in pattern)
+
+
+def _pinned(store: Access) -> bool:
+    return any(
+        Known(store.facts, form).pinned(form.base)
+        for form in store.pattern
+        if isinstance(form, Affine) and isinstance(form.base, Coord)
+    )
+
+
+def _free(store: Access, coordinate: int) -> bool:
+    """Whether the conditions of a store leave more than one thread along a coordinate, for all that is known."""
+    if any(coordinate in c.varies and not c.exact for c in store.conditions):
+        return False
+    return not Known(store.facts, Affine(Coord(coordinate))).pinned(Coord(coordinate))
+
+
+def _merging(store: Access, coordinate: int) -> int | None:
+    """The one axis whose index depends on a coordinate, where it may well be the same for several."""
+    axes = [axis for axis, form in enumerate(store.pattern) if coordinate in varies(form)]
+    if len(axes) != 1 or not _plain(store.pattern) or any(coordinate in c.varies for c in _choosing(store)):
+        return None
+    form = store.pattern[axes[0]]
+    if isinstance(form, Unknown):
+        # Two parts of one coordinate, ``i // 2`` and ``i % 2``, may well make the whole of it.
+        return axes[0] if form.merges == 1 or (form.merges and not form.derived) else None
+    return axes[0] if isinstance(form, Clamped) else None
+
+
+def _turn(form: Form) -> Premise | None:
+    """The size under which ``(i + 1) % n`` is another element for each thread."""
+    if not isinstance(form, Clamped) or form.turns is None:
+        return None
+    (divisor,) = form.bounds
+    assert isinstance(divisor.base, (Shape, Arg))
+    return Premise(form.turns.axis, limit(divisor.base).base)
+
+
+def _choosing(store: Access) -> list[Condition]:
+    """The conditions that aren't bounds checks."""
+    return [condition for condition in store.conditions if condition.below is None]
+
+
+def _meet(one: Access, other: Access, rank: int) -> bool:
+    """Whether two stores by coordinates, ``y[i]`` and ``y[i + 1]``, are to the same element in different threads."""
+    if not _known(one) or not _known(other):
+        return False
+    places: dict[int, Affine] = {}
+    for form, same in zip(one.pattern, other.pattern, strict=True):
+        if not isinstance(form, Affine) or not isinstance(same, Affine):
+            return False
+        if not isinstance(form.base, Coord) or not isinstance(same.base, Coord):
+            if form != same or form.base is not None:
+                return False
+            continue
+        if form.offset < 0 or same.offset < 0 or same.base.axis in places:
+            return False
+        places[same.base.axis] = Affine(form.base, form.offset - same.offset)
+    if len(places) < rank or len({place.base for place in places.values()}) < rank:
+        return False
+    if any(_pinned(store) for store in (one, other)):
+        return False  # the first or the last thread, at the border
+    there = {Less(Affine(None, -1), place) for place in places.values()}
+    facts = one.facts | _elsewhere(other.facts, places) | there
+    return any(
+        Known(facts | {less}).possible
+        for axis, place in places.items()
+        if place != Affine(Coord(axis))
+        for less in (Less(place, Affine(Coord(axis))), Less(Affine(Coord(axis)), place))
+    )
+
+
+def _known(store: Access) -> bool:
+    """Whether facts tell which threads store."""
+    return not store.view and not store.loops and all(c.exact or not c.varies for c in store.conditions)
+
+
+def _elsewhere(facts: Facts, places: Mapping[int, Affine]) -> Facts:
+    """What holds in the thread whose coordinates are at these places, as seen from this one."""
+
+    def moved(form: Affine) -> Affine:
+        if not isinstance(form.base, Coord) or form.base.axis not in places:
+            return form
+        place = places[form.base.axis]
+        return Affine(place.base, place.offset + form.offset)
+
+    return NO_FACTS.union({Less(moved(fact.left), moved(fact.right)) for fact in facts})
