@@ -16,6 +16,9 @@ functorch_level: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 
 autocast_active: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
+increment_versions: Callable[[Sequence[torch.Tensor]], None] = torch._C._increment_version
+"""Tells autograd that tensors changed, as an in-place op of PyTorch's own would; inference tensors have no version."""
+
 grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 
 dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack

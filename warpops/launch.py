@@ -66,12 +66,14 @@ class Launcher:
         dims: tuple[int, ...],
         descriptors: tuple[bytes, ...],
         explicit: tuple[bytes, ...] | None = None,
+        apart: tuple[tuple[int, int, int, int], ...] = (),
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """A launch that was made before, less its tensors and numbers; None where there is no short way.
 
         Args:
             descriptors: of the kernel's arrays, in its order.
             explicit: for an adjoint launch, the descriptors of the explicit adjoints.
+            apart: which arrays must not overlap; see ``pairs_apart``.
 
         Returns:
             What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
@@ -82,7 +84,7 @@ class Launcher:
         if bounds is None or compiled is None or device.type != "cpu":
             return None
         loaded = compiled.current()
-        image = argument_image(self.signature, descriptors, explicit)
+        image = argument_image(self.signature, descriptors, explicit, apart)
         if len(image.packed) > native.LARGEST:
             return None
         start = native.Start(loaded, explicit is not None, bounds, image)

@@ -18,7 +18,7 @@ import torch
 import warp as wp
 
 from . import _torch, _warp, locks
-from .packing import BOUNDS, Image, OutdatedError, descriptor
+from .packing import BOUNDS, Image, OutdatedError, UncertainError, descriptor
 
 AFTER = 200
 """How many launches of a process go without the function before it is made."""
@@ -35,9 +35,10 @@ _made: tuple[Launch, Launch] | None = None
 _failed = False
 _kept: list[_warp.Loaded] = []
 
-_HEAD = struct.Struct("=6Q6I")
+_HEAD = struct.Struct("=8Q8I")
 _PLACE = struct.Struct("=2I")
 _COPY = struct.Struct("=3I")
+_PAIR = struct.Struct("=4Q")
 _POINTER = struct.Struct("=Q")
 
 
@@ -56,13 +57,17 @@ class Start(bytes):
         table = b"".join(
             [*(_PLACE.pack(*place) for place in image.places), *(_COPY.pack(*copy) for copy in image.copies)]
         )
-        at = _HEAD.size + len(table) + -len(table) % 8
+        apart = b"".join(_PAIR.pack(*pair) for pair in image.apart)
+        pairs = _HEAD.size + len(table) + -len(table) % 8
+        at = pairs + len(apart)
         after = at + len(bounds) + -len(bounds) % 16
         head = _HEAD.pack(
             *(loaded.address(adjoint), *_addresses()),
-            *(len(image.packed), image.second, len(image.places), len(image.copies), at, after),
+            *(len(image.packed), image.second, len(image.places), len(image.copies)),
+            *(len(image.apart), pairs, at, after),
         )
-        self = super().__new__(cls, (head + table).ljust(at, b"\0") + bounds.ljust(after - at, b"\0") + image.packed)
+        parts = (head + table).ljust(pairs, b"\0"), apart, bounds.ljust(after - at, b"\0"), image.packed
+        self = super().__new__(cls, b"".join(parts))
         self.loaded, self.adjoint, self.bounds, self.image = loaded, adjoint, bounds, image
         return self
 
@@ -80,6 +85,10 @@ def by_hand(start: Start) -> Launch:
                 _POINTER.pack_into(made, at, tensors[index].data_ptr())
         for source, at, count in image.copies:
             made[at : at + count] = numbers[source : source + count]
+        for left, span, right, more in image.apart:
+            first, second = (_POINTER.unpack_from(made, at)[0] for at in (left, right))
+            if first < second + more and second < first + span:
+                raise UncertainError
         if image.second:
             entry(start.bounds, bytes(made[: image.second]), bytes(made[image.second :]))
         else:
@@ -122,11 +131,12 @@ def make() -> None:
 
 
 def _addresses() -> tuple[int, ...]:
-    """PyTorch's function for a tensor's pointer; ``PyTuple_GetItem``, ``None``, and the two that hand on the GIL."""
+    """PyTorch's function for a tensor's pointer; ``PyTuple_GetItem``, ``None``, the two functions that hand on the GIL,
+    the one that raises, and what it raises."""
     python = ctypes.pythonapi
-    functions = [python.PyTuple_GetItem, python.PyEval_SaveThread, python.PyEval_RestoreThread]
-    item, save, restore = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
-    return (_torch.DATA_PTR or 0, item, id(None), save, restore)
+    functions = [python.PyTuple_GetItem, python.PyEval_SaveThread, python.PyEval_RestoreThread, python.PyErr_SetNone]
+    item, save, restore, set_error = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return (_torch.DATA_PTR or 0, item, id(None), save, restore, set_error, id(UncertainError))
 
 
 def _build() -> tuple[Launch, Launch]:

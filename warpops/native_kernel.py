@@ -5,15 +5,17 @@ import warp as wp
 _SNIPPET = """
     #ifndef __CUDACC__  // wp.force_load() builds every module for every device
     struct Start {
-        uint64_t entry, data_ptr, item, none, save, restore;
-        uint32_t size, second, places, copies, bounds, packed;
+        uint64_t entry, data_ptr, item, none, save, restore, raise, uncertain;
+        uint32_t size, second, places, copies, pairs, apart, bounds, packed;
     };
+    struct Pair { uint64_t left, bytes, right, more; };
     typedef void* (*DataPtr)(void*);
     typedef void* (*Item)(void*, int64_t);
     typedef void (*Entry)(const void*, void*);
     typedef void (*Adjoint)(const void*, void*, void*);
     typedef void* (*Save)();
     typedef void (*Restore)(void*);
+    typedef void (*Raise)(void*);
     void (*launch)(void*, const char*, const char*) = [](void* tensors, const char* bytes, const char* numbers) {
         const Start* start = (const Start*)bytes;
         const uint32_t* place = (const uint32_t*)(bytes + sizeof(Start));
@@ -26,6 +28,14 @@ _SNIPPET = """
         }
         for (uint32_t k = 0; k < start->copies; ++k, place += 3)
             for (uint32_t b = 0; b < place[2]; ++b) made[place[1] + b] = numbers[place[0] + b];
+        const Pair* pair = (const Pair*)(bytes + start->apart);
+        for (uint32_t k = 0; k < start->pairs; ++k, ++pair) {
+            const char *left = *(char**)(made + pair->left), *right = *(char**)(made + pair->right);
+            if (left < right + pair->more && right < left + pair->bytes) {
+                ((Raise)start->raise)((void*)start->uncertain);
+                return;
+            }
+        }
         void* state = ((Save)start->save)();
         if (start->second) ((Adjoint)start->entry)(bytes + start->bounds, made, made + start->second);
         else ((Entry)start->entry)(bytes + start->bounds, made);

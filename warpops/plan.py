@@ -139,15 +139,13 @@ class OpPlan:
         """A launch can be recalled for tensors of sizes that were seen before: its sizes follow from those and from
         ints, and nothing but tensors and numbers comes in."""
         computed = callable(self.extents.launch) or any(callable(shape) for shape in self.extents.shapes.values())
-        plain = all(
-            s.role in ("input", "output", "inout", "scratch", "number", "vector", "handle", "size") for s in self.slots
-        )
-        plain = plain and not self.kernel.program
+        plain = not self.kernel.program and not any(s.role == "tensor_scalar" for s in self.slots)
         return plain and not computed and not self.device_argument and not any(s.optional for s in self.slots)
 
     @cached_property
     def recalls_backward(self) -> bool:
-        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.runs_again
+        private = self.scratch or self.mutated
+        return self.recalls_forward and self.gradient == "adjoint" and not private and not self.runs_again
 
     @cached_property
     def runs_again(self) -> bool:

@@ -176,7 +176,7 @@ class Pieces:
             self.text.add(f"{check}({self.values()})")
 
     def _check_overlaps(self, values: dict[str, Any]) -> None:
-        checks._check_overlaps(self.op, self.plan, values)
+        checks.check_overlaps(self.op, self.plan, values)
 
     def bind_sizes(self) -> None:
         """Bind bare names, compare the rest."""
