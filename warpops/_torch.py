@@ -40,6 +40,12 @@ DATA_PTR: int = getattr(GUARDS, "_torchinductor_pyobject_tensor_data_ptr", 0)
 empty_strided_cpu: Callable[..., torch.Tensor] | None = getattr(GUARDS, "_empty_strided_cpu", None)
 """``torch.empty_strided(size, stride, dtype=dtype)`` on the CPU, past the dispatcher."""
 
+empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(GUARDS, "_empty_strided_cuda", None)
+"""The same on the current CUDA device."""
+
+raw_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+"""The handle of this thread's current stream on a CUDA device, by its number; None where PyTorch is built without."""
+
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = getattr(torch._C, "_is_alias_of")  # noqa: B009
 """Whether two tensors, fake ones too, share a storage."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .. import _torch, checks, value_checks
+from .. import _torch, checks, devices, value_checks
 from ..handles import check_handle
 from ..launch import Launcher
 from ..packing import bfloat16_bits
@@ -21,9 +21,15 @@ TORCH: Any = torch
 """What generated launches allocate with; the tests put an allocator here whose empty arrays are full of NaN."""
 
 EMPTY_CPU: Any = _torch.empty_strided_cpu
-"""What remembered launches allocate with; None where this PyTorch has no such function."""
+"""What remembered launches on the CPU allocate with; None where this PyTorch has no such function."""
 
 PACK_ERRORS = (struct.error, OverflowError, TypeError)
+
+
+def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """``empty_strided(size, stride, dtype)`` on a device, past PyTorch's dispatcher."""
+    made: Callable[..., torch.Tensor] = EMPTY_CPU if device.type == "cpu" else devices.allocator(device)
+    return made
 
 
 class Pieces:

@@ -79,8 +79,14 @@ class Recall(Backward):
         self.text.add(f"{self.text.local('launch')}({', '.join(given)})")
 
     def _quickly_made(self, slot: Slot) -> bool:
-        """Remembered launches are on the CPU, where an array takes half the time without PyTorch's dispatcher."""
+        """An array takes half the time without PyTorch's dispatcher."""
         return pieces.EMPTY_CPU is not None and slot.init in ("zeros", "empty")
+
+    def _name_allocator(self, device: str, used: bool) -> str:
+        empty = self.text.local("empty")
+        if used:
+            self.text.add(f"{empty} = {self.provide('allocator', pieces.allocator)}({device})")
+        return empty
 
     def _layout(self, slot: Slot, sizes: list[str]) -> str:
         """Name the shape and the strides of a fresh array, component axes included."""
@@ -114,7 +120,7 @@ class Recall(Backward):
                     sizes, strides = self._input_sizes(slot), self.local(slot, "stride")
                 descriptors.append(self._describe(slot, "layout", sizes, strides))
             self._recall(device, descriptors)
-            empty = self.provide("empty_cpu", pieces.EMPTY_CPU)
+            empty = self._name_allocator(device, any(self._quickly_made(slot) for slot in fresh))
             layouts = {slot.name: self._layout(slot, shapes[slot.name]) for slot in fresh if self._quickly_made(slot)}
             text.add("")
             again = text.local("again")
@@ -184,8 +190,8 @@ class Recall(Backward):
             self.bind_sizes()
             shapes = self.shapes_of(fresh)
             self._recall(device, *self._describe_adjoint(shapes, plan.arrays))
-            empty = self.provide("empty_cpu", pieces.EMPTY_CPU)
             several = plan.zeroed_at_once and pieces.EMPTY_CPU is not None
+            empty = self._name_allocator(device, several)
             layouts = {slot.name: self._layout(slot, self._input_sizes(slot)) for slot in gradients if several}
             wants = {slot.name: self.text.free(f"needs_{slot.name}", "needs") for slot in plan.gradients}
             for slot in plan.gradients:
