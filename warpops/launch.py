@@ -112,7 +112,7 @@ class Launcher:
         place = self._places.get(device)
         if not FAST or place is None:
             return None
-        if place.is_cuda and not cuda.trusted(device, place.device.ordinal, _try_short):
+        if place.is_cuda and (_warp_launch.followed() or not cuda.trusted(device, place.device.ordinal, _try_short)):
             return None
         return self.remembered(device, dims, descriptors, explicit, apart)
 
@@ -127,7 +127,7 @@ class Launcher:
         """``recall`` on a device whose short way is trusted."""
         place = self._places[device]
         bounds = place.bounds.get(dims)
-        if bounds is None or not (place.direct or (place.is_cuda and not _warp_launch.followed())):
+        if bounds is None or not (place.direct or place.is_cuda):
             return None
         loaded, adjoint = place.compiled.current(), explicit is not None
         image = argument_image(self.signature, descriptors, explicit, apart)
