@@ -66,6 +66,7 @@ class StandIn:
             *[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 5],
             *[ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p],
         )
+        self._silent = bool(driver)
         self._entry = prototype(driver) if driver else prototype(self._launch)
 
     # --- PyTorch's and Warp's side ------------------------------------------------------------------------------------
@@ -80,7 +81,8 @@ class StandIn:
         self._patch(devices, "is_capturing", lambda: self.capturing)
         self._patch(devices, "_streams", {})
         self._patch(_torch, "raw_stream", self.current_stream)
-        self._patch(cuda, "_trusted", {})
+        # A driver that computes nothing passes no check.
+        self._patch(cuda, "_trusted", {(0, native): True for native in (False, True)} if self._silent else {})
         self._patch(torch.cuda, "current_device", lambda: self.current)
         for name in ("synchronize", "set_device", "set_stream", "stream", "current_stream"):
             self._patch(torch.cuda, name, _forbidden(f"torch.cuda.{name}"))

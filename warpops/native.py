@@ -5,6 +5,8 @@ has the figures). Warp brings a compiler along, so the function is compiled by W
 tells its address: a fresh cache of kernels takes a second or two for it once. So it is made after the first ``AFTER``
 launches of a process that would have used it. Whatever goes wrong on the way, launches go on without it.
 
+On a CUDA device it calls Warp's entry to the driver in place of the kernel; see ``cuda.py``.
+
 A launch comes as a ``Start``: bytes that hold all that is constant. The function reads nothing of Python's or PyTorch's
 objects itself; it calls Python's stable API and PyTorch's function for a tensor's pointer by their addresses.
 """
