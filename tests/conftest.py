@@ -83,8 +83,12 @@ TORCH_ABOUT_ITSELF = (
 )
 
 
+# What Warp warns of level 0 where it compiles for CUDA.
+WARP_ABOUT_ITSELF = ("ignore:CUDA Toolkit 13.1 and newer have an NVRTC compiler issue:UserWarning",)
+
+
 def pytest_configure(config):
-    for line in TORCH_ABOUT_ITSELF:
+    for line in TORCH_ABOUT_ITSELF + WARP_ABOUT_ITSELF:
         config.addinivalue_line("filterwarnings", line)
 
 

@@ -1,10 +1,11 @@
-"""What is asked of a CUDA device, shown without one: a stand-in for PyTorch's and Warp's calls records them.
+"""What is asked of a CUDA device, shown without one: a stand-in records what reaches the driver.
 
-``test_gpu.py`` shows the same on a device.
+``test_gpu.py`` shows the same on a device, ``test_cuda_short.py`` the launches that are remembered.
 """
 
 from __future__ import annotations
 
+import struct
 import threading
 from types import SimpleNamespace
 
@@ -13,7 +14,8 @@ import torch
 import warp as wp
 
 import kernels
-from warpops import WarpOpError, _warp, devices
+from cuda_stand_in import StandIn
+from warpops import WarpOpError, _torch, devices
 from warpops.kernel import inspect_kernel
 from warpops.launch import Launcher
 
@@ -31,73 +33,10 @@ def tile_total(x: wp.array2d[float], y: wp.array[float]):
     wp.tile_store(y, wp.tile_sum(tile), offset=i)
 
 
-class StandIn:
-    """Two CUDA devices that run nothing: PyTorch's streams, Warp's devices and launches, and a record of what was asked."""
-
-    def __init__(self, monkeypatch):
-        self.launches: list[dict] = []
-        self.streams: dict[tuple[int, int], int] = {}
-        self.current = 0
-        self.capturing = False
-        self.made: list[tuple[int, int]] = []
-        self.loaded: list[tuple[str, int]] = []
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: self.current)
-        monkeypatch.setattr(torch.cuda, "current_stream", self.current_stream)
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
-        for name in ("synchronize", "set_device", "set_stream", "stream"):
-            monkeypatch.setattr(torch.cuda, name, self.forbidden(f"torch.cuda.{name}"))
-        for name in ("synchronize", "synchronize_device", "ScopedStream", "ScopedDevice", "set_device", "set_stream"):
-            monkeypatch.setattr(wp, name, self.forbidden(f"wp.{name}"))
-        monkeypatch.setattr(wp, "device_from_torch", self.device_from_torch)
-        monkeypatch.setattr(wp, "Stream", self.stream)
-        monkeypatch.setattr(wp, "launch", self.launch)
-        monkeypatch.setattr(_warp, "Compiled", self.compiled)
-        monkeypatch.setattr(devices, "_streams", {})
-
-    def forbidden(self, name):
-        def call(*args, **kwargs):
-            raise AssertionError(f"{name} was called")
-
-        return call
-
-    def use_stream(self, ordinal, handle):
-        """What ``with torch.cuda.stream(...)`` does, in this thread."""
-        self.streams[ordinal, threading.get_ident()] = handle
-
-    def current_stream(self, device=None):
-        ordinal = self.current if device is None or device.index is None else device.index
-        return SimpleNamespace(cuda_stream=self.streams.get((ordinal, threading.get_ident()), 0))
-
-    def device_from_torch(self, device):
-        assert device.type == "cpu" or device.index is not None, "Warp takes a device with its number"
-        cuda = device.type == "cuda"
-        name = f"cuda:{device.index}" if cuda else "cpu"
-
-        class Device(SimpleNamespace):
-            __str__ = lambda self: name  # noqa: E731
-
-        return Device(is_cuda=cuda, is_cpu=not cuda, ordinal=device.index if cuda else -1)
-
-    def stream(self, device, cuda_stream):
-        self.made.append((device.ordinal, cuda_stream))
-        return SimpleNamespace(device=device, cuda_stream=cuda_stream)
-
-    def launch(self, kernel, **options):
-        self.launches.append({"kernel": kernel, "thread": threading.get_ident(), **options})
-
-    def compiled(self, kernel, device, block_dim):
-        loaded = self.loaded
-        return SimpleNamespace(has_adjoint=True, load=lambda: loaded.append((str(device), block_dim)))
-
-    @property
-    def handles(self):
-        return [launch["stream"].cuda_stream for launch in self.launches]
-
-
 @pytest.fixture
-def cuda(monkeypatch):
-    _warp.runtime_ready()
-    return StandIn(monkeypatch)
+def cuda():
+    with StandIn(execute=False) as found:
+        yield found
 
 
 def make_launcher(kernel=scale, tiled=False, block_dim=None):
@@ -109,7 +48,16 @@ FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
 
 
 def forward(launcher, device, dims=(4,)):
-    launcher.forward(device, dims, ARGUMENTS)
+    launcher.forward(device, dims, ARGUMENTS[: launcher.layout.size])
+
+
+def adjoint(launcher, device, dims=(4,)):
+    packed = ARGUMENTS[: launcher.layout.size]
+    launcher.adjoint(device, dims, packed, packed)
+
+
+def streams(cuda):
+    return [launched.stream for launched in cuda.launched]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -120,7 +68,7 @@ def test_the_current_stream_is_asked_for_at_each_call(cuda):
     for handle in (0, 17, 23, 17):
         cuda.use_stream(0, handle)
         forward(launcher, FIRST)
-    assert cuda.handles == [0, 17, 23, 17]
+    assert streams(cuda) == [0, 17, 23, 17]
     assert cuda.made == [(0, 0), (0, 17), (0, 23)], "one wrapper for each handle"
 
 
@@ -132,14 +80,15 @@ def test_the_adjoint_asks_for_the_stream_of_its_own_thread(cuda):
 
     def backward():
         cuda.use_stream(0, 23)
-        launcher.adjoint(FIRST, (4,), ARGUMENTS, ARGUMENTS)
+        adjoint(launcher, FIRST)
 
     thread = threading.Thread(target=backward)
     thread.start()
     thread.join()
-    assert cuda.handles == [17, 23]
-    assert cuda.launches[0]["thread"] != cuda.launches[1]["thread"]
-    assert [launch["adjoint"] for launch in cuda.launches] == [False, True]
+    first, second = cuda.launched
+    assert (first.stream, second.stream) == (17, 23)
+    assert first.thread != second.thread
+    assert (first.adjoint, second.adjoint) == (False, True)
 
 
 def test_a_stream_belongs_to_its_device(cuda):
@@ -147,7 +96,8 @@ def test_a_stream_belongs_to_its_device(cuda):
     launcher = make_launcher()
     for device in (FIRST, SECOND):
         forward(launcher, device)
-    assert [launch["stream"].device.ordinal for launch in cuda.launches] == [0, 1]
+    assert [launched.device for launched in cuda.launched] == [0, 1]
+    assert cuda.made == [(0, 0), (1, 0)]
 
 
 def test_threads_launch_on_their_own_streams(cuda):
@@ -168,8 +118,17 @@ def test_threads_launch_on_their_own_streams(cuda):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(cuda.launches) == 81
-    assert all(launch["stream"].cuda_stream == wanted[launch["thread"]] for launch in cuda.launches[1:])
+    assert len(cuda.launched) == 81
+    assert all(launched.stream == wanted[launched.thread] for launched in cuda.launched[1:])
+
+
+def test_a_pytorch_without_the_raw_handle_is_asked_for_its_stream(cuda, monkeypatch):
+    monkeypatch.setattr(_torch, "raw_stream", None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=40 + device.index))
+    launcher = make_launcher()
+    for device in (FIRST, SECOND):
+        forward(launcher, device)
+    assert streams(cuda) == [40, 41]
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
@@ -179,8 +138,8 @@ def test_the_device_is_that_of_the_tensors(cuda):
     launcher = make_launcher()
     cuda.current = 0
     forward(launcher, SECOND)
-    assert str(cuda.launches[0]["device"]) == "cuda:1"
-    assert cuda.launches[0]["stream"].device.ordinal == 1
+    assert cuda.launched[0].device == 1
+    assert cuda.made == [(1, 0)]
 
 
 def test_a_device_without_a_number_is_the_current_one(cuda):
@@ -188,24 +147,39 @@ def test_a_device_without_a_number_is_the_current_one(cuda):
     for current in (1, 0):
         cuda.current = current
         forward(launcher, torch.device("cuda"))
-    assert [str(launch["device"]) for launch in cuda.launches] == ["cuda:1", "cuda:0"]
-    assert [launch["stream"].device.ordinal for launch in cuda.launches] == [1, 0]
+    assert [launched.device for launched in cuda.launched] == [1, 0]
+    assert cuda.made == [(1, 0), (0, 0)]
 
 
 def test_a_kernel_is_loaded_once_on_each_device(cuda):
     launcher = make_launcher()
     for device in (FIRST, SECOND, FIRST):
         forward(launcher, device)
-        launcher.adjoint(device, (4,), ARGUMENTS, ARGUMENTS)
-    assert cuda.loaded == [("cuda:0", 256), ("cuda:1", 256)]
+        adjoint(launcher, device)
+    assert cuda.loaded == [0, 1]
 
 
 def test_preload_loads_what_a_call_launches(cuda):
     launcher = make_launcher()
     launcher.preload(SECOND)
-    assert not cuda.launches
+    assert not cuda.launched
     forward(launcher, SECOND)
-    assert cuda.loaded == [("cuda:1", 256)]
+    assert cuda.loaded == [1]
+
+
+def test_memory_is_made_on_the_tensors_device(monkeypatch):
+    """The short function allocates on the current device, which isn't asked where there is one only."""
+    asked = []
+    monkeypatch.setattr(_torch, "empty_strided_cuda", lambda *given: asked.append(given))
+    monkeypatch.setattr(torch, "empty_strided", lambda *given, **options: asked.append((given, options["device"])))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    layout = (3, 2), (2, 1), torch.float32
+    devices.allocator(SECOND)(*layout)
+    devices.allocator(FIRST)(*layout)
+    assert asked == [layout, (layout[:2], FIRST)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert devices.allocator(FIRST) is _torch.empty_strided_cuda
 
 
 # --- the launch -------------------------------------------------------------------------------------------------------
@@ -213,9 +187,12 @@ def test_preload_loads_what_a_call_launches(cuda):
 
 def test_a_launch_is_told_to_no_tape(cuda):
     launcher = make_launcher()
-    forward(launcher, FIRST)
-    launcher.adjoint(FIRST, (4,), ARGUMENTS, ARGUMENTS)
-    assert [launch["record_tape"] for launch in cuda.launches] == [False, False]
+    with wp.Tape() as tape:
+        for _ in range(2):
+            forward(launcher, FIRST)
+            adjoint(launcher, FIRST)
+    assert not tape.launches
+    assert len(cuda.launched) == 4
 
 
 def test_dims_and_blocks(cuda):
@@ -224,24 +201,34 @@ def test_dims_and_blocks(cuda):
     forward(make_launcher(block_dim=32), FIRST)
     forward(make_launcher(tile_total, tiled=True), FIRST)
     forward(make_launcher(tile_total, tiled=True, block_dim=128), FIRST)
-    found = [(launch["dim"], launch["block_dim"]) for launch in cuda.launches]
-    assert found == [((3, 5), 256), ((1,), 256), ((4,), 32), ((4, 64), 64), ((4, 128), 128)]
+    forward(make_launcher(), FIRST, (0,))
+    found = [(launched.threads, launched.block[1]) for launched in cuda.launched]
+    assert found == [(15, 256), (1, 256), (4, 32), (4 * 64, 64), (4 * 128, 128)]
+    bounds = [struct.unpack("=I4xQQ", launched.arguments[0]) for launched in cuda.launched]
+    assert bounds == [(3, 15, 5), (1, 1, 1), (4, 4, 1), (4, 256, 64), (4, 512, 128)]
 
 
-def test_arguments_arrive_as_descriptors(cuda):
-    """Pointers, sizes and numbers are what was packed; nothing is copied, and no ``wp.array`` is made."""
-    x, y = torch.arange(12.0)[::2], torch.zeros(6)
+def test_sizes_that_change(cuda):
+    launcher = make_launcher()
+    for dims in ((4,), (7,), (4,), (0,), (2, 2), (4,)):
+        forward(launcher, FIRST, dims)
+    bounds = [struct.unpack("=I4xQQ", launched.arguments[0]) for launched in cuda.launched]
+    assert bounds == [(4, 4, 1), (7, 7, 1), (4, 4, 1), (2, 4, 2), (4, 4, 1)]
+
+
+def test_arguments_arrive_as_they_were_packed(cuda):
+    """Pointers, sizes and numbers; nothing is copied, and no ``wp.array`` is made."""
     launcher = make_launcher()
     pack = launcher.layout.packer()
-    arguments = pack(x.data_ptr(), 0, 6, 8, 1, 0, 2.5, y.data_ptr(), 0, 6, 4, 1, 0)
-    adjoints = pack(11, 0, 6, 4, 1, 0, 0.0, 22, 0, 6, 4, 1, 0)
-    launcher.adjoint(FIRST, (6,), arguments, adjoints)
-    given, factor, output = cuda.launches[0]["inputs"]
-    assert (given.data, given.ndim, given.shape[0], given.strides[0]) == (x.data_ptr(), 1, 6, 8)
-    assert factor == 2.5
-    assert output.data == y.data_ptr()
-    gradient, _, cotangent = cuda.launches[0]["adj_inputs"]
-    assert (gradient.data, cotangent.data) == (11, 22)
+    for start in (11, 66):
+        arguments = pack(start, start + 1, 6, 8, 1, 0, start + 0.5, start + 2, 0, 6, 4, 1, 0)
+        adjoints = pack(start + 3, 0, 6, 4, 1, 0, 0.0, start + 4, 0, 6, 4, 1, 0)
+        launcher.adjoint(FIRST, (6,), arguments, adjoints)
+        given = cuda.launched[-1].arguments[1:]
+        size = launcher.layout.size
+        assert b"".join((*given[:1], given[1].ljust(8, b"\0"), given[2])) == arguments
+        assert b"".join((*given[3:4], given[4].ljust(8, b"\0"), given[5])) == adjoints
+        assert len(arguments) == size
 
 
 # --- capture ----------------------------------------------------------------------------------------------------------
@@ -253,8 +240,8 @@ def test_a_loaded_kernel_is_captured(cuda):
     cuda.capturing = True
     cuda.use_stream(0, 99)
     forward(launcher, FIRST)
-    launcher.adjoint(FIRST, (4,), ARGUMENTS, ARGUMENTS)
-    assert cuda.handles == [99, 99]
+    adjoint(launcher, FIRST)
+    assert streams(cuda) == [99, 99]
 
 
 def test_a_kernel_is_not_loaded_in_a_capture(cuda):
@@ -267,10 +254,10 @@ def test_a_kernel_is_not_loaded_in_a_capture(cuda):
         "op.preload('cuda:0'), or the op itself, before the capture"
     )
     assert not cuda.loaded
-    assert not cuda.launches
+    assert not cuda.launched
     cuda.capturing = False
     forward(launcher, FIRST)
-    assert len(cuda.launches) == 1
+    assert len(cuda.launched) == 1
 
 
 def test_the_cpu_asks_nothing_of_cuda(monkeypatch):
@@ -279,6 +266,9 @@ def test_the_cpu_asks_nothing_of_cuda(monkeypatch):
 
     for name in ("current_stream", "current_device", "is_current_stream_capturing"):
         monkeypatch.setattr(torch.cuda, name, forbidden)
+    monkeypatch.setattr(_torch, "raw_stream", forbidden)
     x = torch.ones(3, requires_grad=True)
-    kernels.square_op(x).sum().backward()
-    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+    for _ in range(3):
+        x.grad = None
+        kernels.square_op(x).sum().backward()
+        assert x.grad.tolist() == [2.0, 2.0, 2.0]

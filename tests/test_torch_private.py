@@ -312,3 +312,18 @@ def test_the_tracer_is_seen():
         warnings.simplefilter("ignore")
         torch.jit.trace(lambda x: seen.append(_torch.tracing()) or x + 1, (torch.ones(1),), check_trace=False)
     assert seen[0] is not None
+
+
+def test_versions_are_counted_at_once():
+    x, y = torch.zeros(2), torch.zeros(2)
+    with torch.inference_mode():
+        z = torch.zeros(2)
+    _torch.increment_versions((x, y, z))
+    assert (x._version, y._version) == (1, 1)
+
+
+def test_the_short_allocators_and_the_raw_stream():
+    """Of a CUDA device there is the function at least; a PyTorch built without CUDA has no streams."""
+    assert _torch.empty_strided_cpu((2, 3), (3, 1), torch.float64).dtype is torch.float64
+    assert callable(_torch.empty_strided_cuda)
+    assert (_torch.raw_stream is None) is not torch.backends.cuda.is_built()

@@ -16,6 +16,9 @@ functorch_level: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 
 autocast_active: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
+increment_versions: Callable[[Sequence[torch.Tensor]], None] = torch._C._increment_version
+"""Tells autograd that tensors changed, as an in-place op of PyTorch's own would; inference tensors have no version."""
+
 grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 
 dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
@@ -36,6 +39,12 @@ DATA_PTR: int = getattr(GUARDS, "_torchinductor_pyobject_tensor_data_ptr", 0)
 
 empty_strided_cpu: Callable[..., torch.Tensor] | None = getattr(GUARDS, "_empty_strided_cpu", None)
 """``torch.empty_strided(size, stride, dtype=dtype)`` on the CPU, past the dispatcher."""
+
+empty_strided_cuda: Callable[..., torch.Tensor] | None = getattr(GUARDS, "_empty_strided_cuda", None)
+"""The same on the current CUDA device."""
+
+raw_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+"""The handle of this thread's current stream on a CUDA device, by its number; None where PyTorch is built without."""
 
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = getattr(torch._C, "_is_alias_of")  # noqa: B009
 """Whether two tensors, fake ones too, share a storage."""

@@ -317,12 +317,13 @@ def launch_rank(kernel: Any) -> int:
     return int(kernel.adj.kernel_dim)
 
 
-def cpu_fast_path(kernel: Any, block_dim: int) -> bool:
+def has_entry_point(kernel: Any, block_dim: int) -> bool:
     """Whether the entry points can be called directly on the CPU."""
-    return block_dim == 1 and getattr(kernel, "uses_warp_entry_point_abi", True) and not _capturing()
+    return block_dim == 1 and bool(getattr(kernel, "uses_warp_entry_point_abi", True))
 
 
-def _capturing() -> bool:
+def capturing() -> bool:
+    """Whether Warp records what is launched."""
     return getattr(_context.runtime, "_apic_capture", None) is not None
 
 

@@ -20,6 +20,7 @@ from . import _torch
 from .effects import Limit
 from .errors import ArgumentError
 from .kernel import MISSING
+from .packing import bytes_spanned
 from .plan import OpPlan, Slot
 from .sizes import Expr, SizeError, smallest
 from .value_checks import (
@@ -55,7 +56,7 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
     for slot in plan.inputs:
         check_slot(op, slot, values[slot.name])
     where = device_of(op, plan, values, device)
-    _check_overlaps(op, plan, values)
+    check_overlaps(op, plan, values)
     sizes = _bind(op, plan, values)
     shapes: dict[str, tuple[Any, ...]] = {}
     for slot in plan.slots:
@@ -107,19 +108,32 @@ def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> t
     return first[1] if first is not None else torch.get_default_device()
 
 
-def _check_overlaps(op: str, plan: OpPlan, values: Mapping[str, Any]) -> None:
+def check_overlaps(op: str, plan: OpPlan, values: Mapping[str, Any]) -> None:
+    if not plan.mutated:
+        return
+    spans = {slot.name: _span(values[slot.name]) for slot in plan.inputs if slot.is_array}
     for slot in plan.mutated:
-        value = values[slot.name]
+        value, span = values[slot.name], spans[slot.name]
         if value is None:
             continue
         if torch._debug_has_internal_overlap(value) == 1:
             fail(op, slot, f"is changed in place, and its elements overlap (strides {value.stride()}); pass a .clone()")
         for other in plan.inputs:
-            rest = values[other.name]
-            if other.name == slot.name or not isinstance(rest, torch.Tensor) or not other.is_array:
+            if other.name == slot.name or not other.is_array:
+                continue
+            rest, more = values[other.name], spans[other.name]
+            if not isinstance(rest, torch.Tensor) or (span and more and (span[0] >= more[1] or more[0] >= span[1])):
                 continue
             if share_memory(value, rest):
                 fail(op, slot, f"is changed in place, and shares memory with '{other.label}'; pass a .clone() of one")
+
+
+def _span(value: Any) -> tuple[int, int] | None:
+    """The first byte of a tensor and the one after its last; None where it has no memory of its own to tell of."""
+    if type(value) not in _torch.PLAIN or value.is_meta or not value.numel():
+        return None
+    low: int = value.data_ptr()
+    return low, low + bytes_spanned(value)
 
 
 def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:

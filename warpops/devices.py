@@ -7,11 +7,14 @@ PyTorch's current stream and device belong to the thread and to the moment; noth
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import warp as wp
 
+from . import _torch
 from .errors import WarpOpError
 
 _streams: dict[tuple[int, int], Any] = {}
@@ -30,14 +33,15 @@ def warp_device(device: torch.device) -> Any:
 
 
 def current_stream(device: torch.device, warp_device: Any) -> Any:
-    """PyTorch's current stream on a device, as Warp's object; None on the CPU.
+    """PyTorch's current stream on a CUDA device, as Warp's object.
 
     The raw handle is asked for at each call. Only the wrapper is kept, one per handle: a stream that is made current
     for the length of a call, or kept across calls, would put work on another stream than PyTorch's.
     """
-    if not warp_device.is_cuda:
-        return None
-    handle = torch.cuda.current_stream(concrete(device)).cuda_stream
+    if _torch.raw_stream is not None:
+        handle = _torch.raw_stream(warp_device.ordinal)
+    else:
+        handle = torch.cuda.current_stream(concrete(device)).cuda_stream
     key = (warp_device.ordinal, handle)
     stream = _streams.get(key)
     if stream is None:
@@ -45,33 +49,43 @@ def current_stream(device: torch.device, warp_device: Any) -> Any:
     return stream
 
 
+def is_capturing() -> bool:
+    """Whether PyTorch captures a graph on its current stream."""
+    return torch.cuda.is_current_stream_capturing()
+
+
+@contextlib.contextmanager
+def waiting_allowed() -> Iterator[None]:
+    """A scope that may wait for a device, whatever ``torch.cuda.set_sync_debug_mode`` says."""
+    before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_initialized() else 0
+    if before:
+        torch.cuda.set_sync_debug_mode(0)
+    try:
+        yield
+    finally:
+        if before:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """``empty_strided(size, stride, dtype)`` on a CUDA device; PyTorch's short one takes the current device."""
+    make = _torch.empty_strided_cuda
+    assert make is not None
+    if torch.cuda.device_count() == 1:
+        return make
+
+    def empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        if torch.cuda.current_device() == device.index:
+            return make(size, stride, dtype)
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+    return empty
+
+
 def refuse_loading_in_capture(name: str, warp_device: Any) -> None:
     """Raise where a kernel would be built and loaded while PyTorch captures a graph: that isn't part of any graph."""
-    if warp_device.is_cuda and torch.cuda.is_current_stream_capturing():
+    if warp_device.is_cuda and is_capturing():
         raise WarpOpError(
             f"{name}: the kernel isn't loaded on {warp_device} yet, and can't be while a CUDA graph is captured; call "
             f"op.preload({str(warp_device)!r}), or the op itself, before the capture"
         )
-
-
-def launch(
-    kernel: Any,
-    device: torch.device,
-    warp_device: Any,
-    dims: tuple[int, ...],
-    block_dim: int,
-    arguments: list[Any],
-    adjoints: list[Any] | None,
-) -> None:
-    """``wp.launch`` on PyTorch's current stream; with ``adjoints``, of the adjoint. No tape of the user's hears of it."""
-    wp.launch(
-        kernel,
-        dim=dims,
-        inputs=arguments,
-        adj_inputs=adjoints if adjoints is not None else [],
-        device=warp_device,
-        stream=current_stream(device, warp_device),
-        adjoint=adjoints is not None,
-        record_tape=False,
-        block_dim=block_dim,
-    )

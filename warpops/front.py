@@ -99,15 +99,22 @@ class FrontEmitter(FunctionEmitter):
         text = self.text
         arguments = ", ".join(self.front.arguments)
         tensors = [slot.name for slot in self.plan.inputs if slot.is_array]
-        condition = self._remembered("forward", tensors, [f"{self.use('forward_ad')}._current_level < 0"])
         memory = text.free("memory", "local")
+        more = [f"{self.use('forward_ad')}._current_level < 0"]
+        if self.plan.mutated:  # what requires grad is refused, or its change is told to autograd, by the whole way
+            more.append(f"not ({memory}.differentiable and {self.use('grad_enabled')}())")
+        condition = self._remembered("forward", tensors, more)
         with text.indented(f"if {condition}:"):
-            if self._needs_function():
+            if self._needs_function() and not self.plan.mutated:
                 text.add(f"if {memory}.differentiable and {self.use('grad_enabled')}():")
                 text.add(f"    return {self.use('apply')}({arguments})")
             text.add("try:")
             with text.deeper():
-                text.add(f"return {self._first_results(self._recalled())}")
+                if self.plan.results:
+                    text.add(f"return {self._first_results(self._recalled())}")
+                else:
+                    text.add(self._recalled())
+                    text.add("return None")
             error = text.free("error", "local")
             text.add(f"except {self.use('NotRecalled')} as {error}:")
             text.add(f"    {self.use('recall')}.forward.gave_way({memory}, {error})")

@@ -128,10 +128,11 @@ class FunctionEmitter:
                     text.add(f"    {alive[0]} = {self.use('keep_alive')}({', '.join(front.handles)})")
                 text.add("else:")
                 with text.deeper():
-                    if plan.recalls_forward:
+                    recalls = plan.recalls_forward and not plan.mutated
+                    if recalls:
                         arrays = [s.name for s in plan.inputs if s.is_array]
                         self._try_remembered("forward", arrays, [], names, self._recalled())
-                    with text.deeper() if plan.recalls_forward else text.flat():
+                    with text.deeper() if recalls else text.flat():
                         text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
                     if alive:
                         text.add(f"{alive[0]} = None")

@@ -1,6 +1,7 @@
-"""Launching a kernel with packed arguments: on the CPU by its entry point, elsewhere by ``wp.launch``.
+"""Launching a kernel with packed arguments: by ``wp.launch``, and by shorter ways where they were tried.
 
-``devices.py`` holds what is asked of a device. Nothing here keeps a tensor or an array alive.
+On the CPU that is the kernel's entry point, on CUDA the driver (``cuda.py``). ``devices.py`` holds what is asked of a
+device. Nothing here keeps a tensor or an array alive.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import struct
 from typing import Any
 
 import torch
+import warp as wp
 
-from . import _warp, devices, locks, native
+from . import _warp, _warp_launch, cuda, devices, locks, native
 from .kernel import KernelSignature
 from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
 
@@ -22,10 +24,40 @@ FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
 """Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
 
 
+UNSEEN = b"a launch size that there was no launch over"
+_MOST_DIMS = 4096
+"""Launch sizes that a place remembers: a limit, so that sizes which change at every call take no more and more memory."""
+
+
+class Place:
+    """One kernel on one device: its code, and the launch sizes that it was launched over."""
+
+    __slots__ = ("block_dim", "bounds", "compiled", "device", "direct", "idle", "is_cuda")
+
+    def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
+        self.device, self.block_dim = device, block_dim
+        self.is_cuda: bool = device.is_cuda
+        self.direct: bool = FAST and not self.is_cuda and _warp.has_entry_point(kernel, block_dim)
+        """Launches call the kernel's entry point."""
+        self.compiled = _warp.Compiled(kernel, device, block_dim)
+        self.compiled.load()
+        self.bounds: dict[tuple[int, ...], bytes | None] = {}
+        """Packed bounds by launch size; None for an empty one."""
+        self.idle: tuple[list[_warp_launch.Recorded], list[_warp_launch.Recorded]] = ([], [])
+        """Recorded launches that no thread is using, of the kernel and of its adjoint."""
+
+    def remember(self, dims: tuple[int, ...], bounds: bytes | None) -> None:
+        """Note that there was a launch over ``dims``."""
+        with _lock:
+            if len(self.bounds) >= _MOST_DIMS:
+                self.bounds.clear()
+            self.bounds[dims] = bounds
+
+
 class Launcher:
     """Launches one concrete kernel, on any device."""
 
-    __slots__ = ("_bounds", "_compiled", "_fast", "_layout", "block_dim", "kernel", "rank", "signature", "tiled")
+    __slots__ = ("_layout", "_places", "block_dim", "kernel", "rank", "signature", "tiled")
 
     def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
         self.signature = signature
@@ -33,10 +65,8 @@ class Launcher:
         self.block_dim = block_dim
         self.tiled = tiled
         self.rank = rank
-        self._compiled: dict[Any, Any] = {}
-        self._bounds: dict[tuple[int, ...], bytes | None] = {}
+        self._places: dict[torch.device, Place] = {}
         self._layout: Layout | None = None
-        self._fast: Any = None
 
     @property
     def layout(self) -> Layout:
@@ -66,98 +96,146 @@ class Launcher:
         dims: tuple[int, ...],
         descriptors: tuple[bytes, ...],
         explicit: tuple[bytes | None, ...] | None = None,
+        apart: tuple[tuple[int, int, int, int], ...] = (),
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """A launch that was made before, less its tensors and numbers; None where there is no short way.
 
         Args:
             descriptors: of the kernel's arrays, in its order.
             explicit: for an adjoint launch, the descriptors of the explicit adjoints.
+            apart: which arrays must not overlap; see ``pairs_apart``.
 
         Returns:
             What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
             the module, and its ``hashers`` as they are.
         """
-        bounds = self._bounds.get(dims)
-        compiled = self._fast
-        if bounds is None or compiled is None or device.type != "cpu":
+        place = self._places.get(device)
+        if not FAST or place is None:
             return None
-        loaded = compiled.current()
-        image = argument_image(self.signature, descriptors, explicit)
+        if place.is_cuda and (_warp_launch.followed() or not cuda.trusted(device, place.device.ordinal, _try_short)):
+            return None
+        return self.remembered(device, dims, descriptors, explicit, apart)
+
+    def remembered(
+        self,
+        device: torch.device,
+        dims: tuple[int, ...],
+        descriptors: tuple[bytes, ...],
+        explicit: tuple[bytes, ...] | None = None,
+        apart: tuple[tuple[int, int, int, int], ...] = (),
+    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
+        """``recall`` on a device whose short way is trusted."""
+        place = self._places[device]
+        bounds = place.bounds.get(dims)
+        if bounds is None or not (place.direct or place.is_cuda):
+            return None
+        loaded, adjoint = place.compiled.current(), explicit is not None
+        image = argument_image(self.signature, descriptors, explicit, apart)
         if len(image.packed) > native.LARGEST:
             return None
-        start = native.Start(loaded, explicit is not None, bounds, image)
+        way = None
+        if place.is_cuda:
+            threads = math.prod(self._launched(place, dims))
+            driver = _warp_launch.driver(self.kernel, place.device, place.block_dim, loaded, adjoint, threads)
+            if driver is None:
+                return None
+            way = cuda.Way(self.kernel, place.device, driver, image.starts)
+        start = native.Start(loaded, adjoint, bounds, image, way)
         made = native.ready()
         launch = made[bool(image.copies)] if made is not None else native.by_hand(start)
-        return launch, start, compiled.module, loaded.hashers
+        return launch, start, place.compiled.module, loaded.hashers
 
     def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
         """Launch the kernel over ``dims``."""
-        bounds = self._bounds.get(dims, False)
-        if bounds is False or self._fast is None or device.type != "cpu":
-            self._launch(device, dims, arguments, None)
-        elif bounds is not None:
-            self._fast.forward(bounds, arguments)
+        self._launch(device, dims, arguments, None)
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         """Launch the kernel's adjoint over ``dims``."""
-        bounds = self._bounds.get(dims, False)
-        if bounds is False or self._fast is None or device.type != "cpu":
-            self._launch(device, dims, arguments, adjoints)
-        elif bounds is not None:
-            self._fast.adjoint(bounds, arguments, adjoints)
+        self._launch(device, dims, arguments, adjoints)
 
     def preload(self, device: torch.device) -> None:
         """Build and load the kernel for a device."""
-        _warp.runtime_ready()
-        warp_device = devices.warp_device(device)
-        block_dim = _warp.resolved_block_dim(warp_device, self._block_dim(warp_device))
-        self._load(warp_device, block_dim)
+        self._load(device)
 
-    def _block_dim(self, warp_device: Any) -> int | None:
-        if self.block_dim is None and self.tiled:
-            return 64 if not warp_device.is_cpu else 1
-        return self.block_dim
-
-    def _load(self, warp_device: Any, block_dim: int) -> Any:
-        key = (str(warp_device), block_dim)
+    def _load(self, device: torch.device) -> Place:
+        """The kernel on a device, built and loaded at the first use."""
+        device = devices.concrete(device)
         with _lock:
-            compiled = self._compiled.get(key)
-            if compiled is None:
+            place = self._places.get(device)
+            if place is None:
+                _warp.runtime_ready()
+                warp_device = devices.warp_device(device)
+                wanted = self.block_dim
+                if wanted is None and self.tiled:
+                    wanted = 1 if warp_device.is_cpu else 64
+                block_dim = _warp.resolved_block_dim(warp_device, wanted)
                 devices.refuse_loading_in_capture(self.kernel.key, warp_device)
-                compiled = _warp.Compiled(self.kernel, warp_device, block_dim)
-                compiled.load()
-                self._compiled[key] = compiled
-        return compiled
+                place = self._places[device] = Place(self.kernel, warp_device, block_dim)
+        return place
+
+    def _launched(self, place: Place, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """What Warp launches over."""
+        return (*dims, place.block_dim) if self.tiled else dims or (1,)
 
     def _launch(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None) -> None:
-        if device.type == "meta":
-            return  # an op without tensors, asked for shapes alone
-        _warp.runtime_ready()
-        warp_device = devices.warp_device(device)
-        block_dim = _warp.resolved_block_dim(warp_device, self._block_dim(warp_device))
-        if self.tiled:
-            dims = (*dims, block_dim)
-        compiled = self._load(warp_device, block_dim)
+        place = self._places.get(device)
+        if place is None:
+            if device.type == "meta":
+                return  # an op without tensors, asked for shapes alone
+            place = self._load(device)
+        compiled = place.compiled
         if adjoints is not None and not compiled.has_adjoint:
             raise _warp.no_adjoint(self.kernel)
-        if FAST and warp_device.is_cpu and _warp.cpu_fast_path(self.kernel, block_dim):
-            bounds = self._bounds_of(dims or (1,))
-            if not self.tiled:
-                with _lock:
-                    if len(self._bounds) > 4096:
-                        self._bounds.clear()
-                    self._bounds[dims] = bounds
-                    self._fast = compiled
-            if bounds is None:
-                return
-            if adjoints is None:
+        bounds = place.bounds.get(dims, UNSEEN)
+        new = bounds is UNSEEN
+        if new:
+            bounds = self._bounds_of(self._launched(place, dims))
+        if bounds is not None:
+            if not place.direct or (new and _warp.capturing()):
+                self._launch_publicly(place, device, self._launched(place, dims), arguments, adjoints)
+            elif adjoints is None:
                 compiled.forward(bounds, arguments)
             else:
                 compiled.adjoint(bounds, arguments, adjoints)
-            return
-        # The way that every Warp has, and the only one on CUDA.
-        unpacked = self._unpack(adjoints) if adjoints is not None else None
-        devices.launch(self.kernel, device, warp_device, dims or (1,), block_dim, self._unpack(arguments), unpacked)
+        if new:
+            place.remember(dims, bounds)
+
+    def _launch_publicly(
+        self, place: Place, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None
+    ) -> None:
+        """By a launch of Warp's that was recorded and is filled anew, else by ``wp.launch``: what every Warp has."""
+        stream = devices.current_stream(device, place.device) if place.is_cuda else None
+        if not _warp_launch.followed():
+            idle = place.idle[adjoints is not None]
+            recorded = idle.pop() if idle else None
+            if recorded is None or recorded.hashers is not self.kernel.module.hashers:
+                idle.clear()
+                recorded = _warp_launch.record(
+                    self.kernel,
+                    self.layout.offsets,
+                    self.layout.size,
+                    **self._options(place, stream, dims, arguments, adjoints),
+                )
+            if recorded is not None:
+                recorded.launch(dims, arguments, adjoints, stream)
+                idle.append(recorded)
+                return
+        wp.launch(self.kernel, **self._options(place, stream, dims, arguments, adjoints))
+
+    def _options(
+        self, place: Place, stream: Any, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None
+    ) -> dict[str, Any]:
+        """What ``wp.launch`` takes besides the kernel. No tape of the user's hears of it."""
+        return {
+            "dim": dims,
+            "inputs": self._unpack(arguments),
+            "adj_inputs": self._unpack(adjoints) if adjoints is not None else [],
+            "device": place.device,
+            "stream": stream,
+            "adjoint": adjoints is not None,
+            "record_tape": False,
+            "block_dim": place.block_dim,
+        }
 
     def _bounds_of(self, dims: tuple[int, ...]) -> bytes | None:
         """Packed launch bounds; None for an empty launch."""
@@ -174,3 +252,9 @@ class Launcher:
             _warp.unpack_argument(warp_type, packed, offset)
             for (_, warp_type), offset in zip(_warp.argument_types(self.kernel), self.layout.offsets, strict=True)
         ]
+
+
+def _try_short(device: torch.device) -> None:
+    from .cuda_check import compare  # which launches
+
+    compare(device)

@@ -5,20 +5,27 @@ has the figures). Warp brings a compiler along, so the function is compiled by W
 tells its address: a fresh cache of kernels takes a second or two for it once. So it is made after the first ``AFTER``
 launches of a process that would have used it. Whatever goes wrong on the way, launches go on without it.
 
+On a CUDA device it calls Warp's entry to the driver in place of the kernel; see ``cuda.py``.
+
 A launch comes as a ``Start``: bytes that hold all that is constant. The function reads nothing of Python's or PyTorch's
 objects itself; it calls Python's stable API and PyTorch's function for a tensor's pointer by their addresses.
 """
 
+from __future__ import annotations
+
 import ctypes
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import warp as wp
 
 from . import _torch, _warp, locks
-from .packing import BOUNDS, Image, OutdatedError, descriptor
+from .packing import BOUNDS, Image, OutdatedError, UncertainError, descriptor
+
+if TYPE_CHECKING:
+    from . import cuda
 
 AFTER = 200
 """How many launches of a process go without the function before it is made."""
@@ -35,10 +42,12 @@ _made: tuple[Launch, Launch] | None = None
 _failed = False
 _kept: list[_warp.Loaded] = []
 
-_HEAD = struct.Struct("=6Q6I")
+_HEAD = struct.Struct("=8Q10I")
 _PLACE = struct.Struct("=2I")
 _COPY = struct.Struct("=3I")
+_PAIR = struct.Struct("=4Q")
 _POINTER = struct.Struct("=Q")
+_DRIVER = struct.Struct("=3Q5iI8Q")
 
 
 class Start(bytes):
@@ -51,25 +60,40 @@ class Start(bytes):
     bounds: bytes
     image: Image
     adjoint: bool
+    way: cuda.Way | None
 
-    def __new__(cls, loaded: _warp.Loaded, adjoint: bool, bounds: bytes, image: Image) -> "Start":
+    def __new__(
+        cls, loaded: _warp.Loaded, adjoint: bool, bounds: bytes, image: Image, way: cuda.Way | None = None
+    ) -> Start:
         table = b"".join(
             [*(_PLACE.pack(*place) for place in image.places), *(_COPY.pack(*copy) for copy in image.copies)]
         )
-        at = _HEAD.size + len(table) + -len(table) % 8
+        apart = b"".join(_PAIR.pack(*pair) for pair in image.apart)
+        driver = _packed_way(way) if way is not None else b""
+        pairs = _HEAD.size + len(table) + -len(table) % 8
+        call = pairs + len(apart)
+        at = call + len(driver) + -len(driver) % 8
         after = at + len(bounds) + -len(bounds) % 16
         head = _HEAD.pack(
-            *(loaded.address(adjoint), *_addresses()),
-            *(len(image.packed), image.second, len(image.places), len(image.copies), at, after),
+            *(loaded.address(adjoint) if way is None else _address(way.entry), *_addresses()),
+            *(len(image.packed), image.second, len(image.places), len(image.copies)),
+            *(len(image.apart), pairs, call if way is not None else 0, at, after, 0),
         )
-        self = super().__new__(cls, (head + table).ljust(at, b"\0") + bounds.ljust(after - at, b"\0") + image.packed)
-        self.loaded, self.adjoint, self.bounds, self.image = loaded, adjoint, bounds, image
+        parts = (
+            (head + table).ljust(pairs, b"\0"),
+            apart,
+            driver.ljust(at - call, b"\0"),
+            bounds.ljust(after - at, b"\0"),
+        )
+        self = super().__new__(cls, b"".join((*parts, image.packed)))
+        self.loaded, self.adjoint, self.bounds, self.image, self.way = loaded, adjoint, bounds, image, way
         return self
 
 
 def by_hand(start: Start) -> Launch:
     """The function's work in Python, until there is the function."""
-    image, entry = start.image, start.loaded.entry(start.adjoint)
+    image, way = start.image, start.way
+    entry = start.loaded.entry(start.adjoint)
 
     def launch(tensors: tuple[Any, ...], start: Start, numbers: bytes = b"") -> None:
         if due():
@@ -80,7 +104,13 @@ def by_hand(start: Start) -> Launch:
                 _POINTER.pack_into(made, at, tensors[index].data_ptr())
         for source, at, count in image.copies:
             made[at : at + count] = numbers[source : source + count]
-        if image.second:
+        for left, span, right, more in image.apart:
+            first, second = (_POINTER.unpack_from(made, at)[0] for at in (left, right))
+            if first < second + more and second < first + span:
+                raise UncertainError
+        if way is not None:
+            way.launch(start.bounds, made)
+        elif image.second:
             entry(start.bounds, bytes(made[: image.second]), bytes(made[image.second :]))
         else:
             entry(start.bounds, bytes(made))
@@ -121,12 +151,39 @@ def make() -> None:
         _lock.release()
 
 
-def _addresses() -> tuple[int, ...]:
-    """PyTorch's function for a tensor's pointer; ``PyTuple_GetItem``, ``None``, and the two that hand on the GIL."""
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _packed_way(way: cuda.Way) -> bytes:
+    """What is called, Warp's graphs in capture, and Python's functions and objects that tell the stream or an error."""
     python = ctypes.pythonapi
-    functions = [python.PyTuple_GetItem, python.PyEval_SaveThread, python.PyEval_RestoreThread]
-    item, save, restore = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
-    return (_torch.DATA_PTR or 0, item, id(None), save, restore)
+    functions = [python.PyObject_Size, python.PyObject_CallObject, python.PyLong_AsVoidPtr, python.Py_DecRef]
+    size, call, pointer, release = map(_address, functions)
+    found = _DRIVER.pack(
+        *(
+            *way.driver,
+            len(way.starts),
+            id(way.captures),
+            size,
+            call,
+            id(way.stream_of),
+            id(way.stream),
+            pointer,
+            release,
+        ),
+        id(way.failed),
+    )
+    return found + struct.pack(f"={len(way.starts)}I", *way.starts)
+
+
+def _addresses() -> tuple[int, ...]:
+    """PyTorch's function for a tensor's pointer; ``PyTuple_GetItem``, ``None``, the two functions that hand on the GIL,
+    the one that raises, and what it raises."""
+    python = ctypes.pythonapi
+    functions = [python.PyTuple_GetItem, python.PyEval_SaveThread, python.PyEval_RestoreThread, python.PyErr_SetNone]
+    item, save, restore, set_error = map(_address, functions)
+    return (_torch.DATA_PTR or 0, item, id(None), save, restore, set_error, id(UncertainError))
 
 
 def _build() -> tuple[Launch, Launch]:

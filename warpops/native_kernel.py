@@ -5,8 +5,15 @@ import warp as wp
 _SNIPPET = """
     #ifndef __CUDACC__  // wp.force_load() builds every module for every device
     struct Start {
-        uint64_t entry, data_ptr, item, none, save, restore;
-        uint32_t size, second, places, copies, bounds, packed;
+        uint64_t entry, data_ptr, item, none, save, restore, raise, uncertain;
+        uint32_t size, second, places, copies, pairs, apart, driver, bounds, packed, unused;
+    };
+    struct Pair { uint64_t left, bytes, right, more; };
+    struct Driver {  // where the entry is Warp's to the CUDA driver
+        uint64_t context, function, threads;
+        int32_t max_blocks, block_dim, grid_stride, cluster_dim, shared_memory;
+        uint32_t arguments;
+        uint64_t captures, size, call, stream_of, device, pointer, release, failed;
     };
     typedef void* (*DataPtr)(void*);
     typedef void* (*Item)(void*, int64_t);
@@ -14,6 +21,12 @@ _SNIPPET = """
     typedef void (*Adjoint)(const void*, void*, void*);
     typedef void* (*Save)();
     typedef void (*Restore)(void*);
+    typedef void (*Raise)(void*);
+    typedef int64_t (*Size)(void*);
+    typedef void* (*Call)(void*, void*);
+    typedef void* (*Pointer)(void*);
+    typedef void (*Release)(void*);
+    typedef uint64_t (*Cuda)(uint64_t, uint64_t, uint64_t, int, int, int, int, int, void**, void*, void*);
     void (*launch)(void*, const char*, const char*) = [](void* tensors, const char* bytes, const char* numbers) {
         const Start* start = (const Start*)bytes;
         const uint32_t* place = (const uint32_t*)(bytes + sizeof(Start));
@@ -26,6 +39,36 @@ _SNIPPET = """
         }
         for (uint32_t k = 0; k < start->copies; ++k, place += 3)
             for (uint32_t b = 0; b < place[2]; ++b) made[place[1] + b] = numbers[place[0] + b];
+        const Pair* pair = (const Pair*)(bytes + start->apart);
+        for (uint32_t k = 0; k < start->pairs; ++k, ++pair) {
+            const char *left = *(char**)(made + pair->left), *right = *(char**)(made + pair->right);
+            if (left < right + pair->more && right < left + pair->bytes) {
+                ((Raise)start->raise)((void*)start->uncertain);
+                return;
+            }
+        }
+        const Driver* driver = start->driver ? (const Driver*)(bytes + start->driver) : 0;
+        if (driver) {
+            if (((Size)driver->size)((void*)driver->captures) != 0) {
+                ((Raise)start->raise)((void*)start->uncertain);
+                return;
+            }
+            void* handle = ((Call)driver->call)((void*)driver->stream_of, (void*)driver->device);
+            if (!handle) return;
+            void* stream = ((Pointer)driver->pointer)(handle);
+            ((Release)driver->release)(handle);
+            const uint32_t* offset = (const uint32_t*)(driver + 1);
+            void** argument = (void**)__builtin_alloca(sizeof(void*) * (1 + driver->arguments));
+            argument[0] = (void*)(bytes + start->bounds);
+            for (uint32_t k = 0; k < driver->arguments; ++k) argument[k + 1] = made + offset[k];
+            void* state = ((Save)start->save)();
+            uint64_t error = ((Cuda)start->entry)(
+                driver->context, driver->function, driver->threads, driver->max_blocks, driver->block_dim,
+                driver->grid_stride, driver->cluster_dim, driver->shared_memory, argument, stream, 0);
+            ((Restore)start->restore)(state);
+            if (error) ((Call)driver->call)((void*)driver->failed, 0);
+            return;
+        }
         void* state = ((Save)start->save)();
         if (start->second) ((Adjoint)start->entry)(bytes + start->bounds, made, made + start->second);
         else ((Entry)start->entry)(bytes + start->bounds, made);

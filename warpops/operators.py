@@ -75,6 +75,10 @@ class Operators:
                     f"inputs that require grad, or run it under torch.no_grad()"
                 )
             return self.function().apply(*arguments)
+        return self.forward_below(*arguments)
+
+    def forward_below(self, *arguments: Any) -> Any:
+        """The raw forward where no gradient is wanted."""
         with _torch.below_autograd():
             return self.forward_op(*arguments)
 

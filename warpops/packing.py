@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from . import _warp
 from .kernel import BFLOAT16_OVERFLOW, KernelSignature, Leaf
 
@@ -25,7 +27,11 @@ class OutdatedError(Exception):
     """A remembered launch is of code that was replaced, or can be made a faster one."""
 
 
-NOT_RECALLED = (*PACK_ERRORS, OutdatedError)
+class UncertainError(Exception):
+    """A remembered launch can't be sure of this call: arrays may overlap, or Warp is recording what is launched."""
+
+
+NOT_RECALLED = (*PACK_ERRORS, OutdatedError, UncertainError)
 """What makes a remembered launch give way to a whole one, which checks everything and says what is wrong."""
 
 POINTER = 8
@@ -123,10 +129,38 @@ class Image:
     """For each pointer, which tensor's it is and where it goes: the arrays' in order, then their adjoints'."""
     copies: tuple[tuple[int, int, int], ...]
     """For each number, where it is in what ``number_format`` packs, where it goes, and how many bytes."""
+    apart: tuple[tuple[int, int, int, int], ...] = ()
+    """Arrays that must not overlap, in pairs: where the pointer of each goes, and how many bytes it spans."""
+    starts: tuple[int, ...] = ()
+    """Where each kernel argument starts, for an adjoint followed by the explicit adjoints."""
+
+
+def bytes_spanned(tensor: torch.Tensor) -> int:
+    """How many bytes lie between the first of a tensor's elements and the end of its last."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def pairs_apart(
+    tensors: Sequence[torch.Tensor | None], changed: Sequence[int]
+) -> tuple[tuple[int, int, int, int], ...]:
+    """The pairs of arrays one of which is changed in place: each by its index, with how many bytes it spans."""
+    spans = {k: bytes_spanned(tensor) for k, tensor in enumerate(tensors) if tensor is not None and tensor.numel()}
+    return tuple(
+        (index, spans[index], other, spans[other])
+        for index in changed
+        for other in spans
+        if index in spans and (other not in changed or other > index)
+    )
 
 
 def argument_image(
-    kernel: KernelSignature, descriptors: Sequence[bytes], explicit: Sequence[bytes | None] | None = None
+    kernel: KernelSignature,
+    descriptors: Sequence[bytes],
+    explicit: Sequence[bytes | None] | None = None,
+    apart: Sequence[tuple[int, int, int, int]] = (),
 ) -> Image:
     """The image of a launch of a concrete kernel.
 
@@ -134,6 +168,7 @@ def argument_image(
         descriptors: of the arrays, in the kernel's order.
         explicit: for an adjoint, the descriptors of the explicit adjoints, those of plain arrays; None for one that isn't
             given.
+        apart: what ``pairs_apart`` says of the arrays.
     """
     found = _Parts(kernel)
     second = found.total + -found.total % 16 if explicit is not None else 0
@@ -157,7 +192,10 @@ def argument_image(
                 packed[second + offset : second + offset + DESCRIPTOR] = given
                 places.append((len(descriptors) + array, second + offset))
         array += 1
-    return Image(bytes(packed), second, tuple(places), tuple(copies))
+    own = [offset for index, offset in places if index < len(descriptors) and offset < (second or found.total)]
+    pairs = tuple((own[index], span, own[other], more) for index, span, other, more in apart)
+    starts = [*found.offsets, *(second + offset for offset in found.offsets if second)]
+    return Image(bytes(packed), second, tuple(places), tuple(copies), pairs, tuple(starts))
 
 
 def _field_offset(ctype: Any, path: tuple[str, ...]) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from .effects import ArrayEffects, Effects, Hazard
 from .errors import SignatureError
 from .extents import Extents, derive_extents
 from .kernel import MISSING, KernelSignature, Leaf
+from .launch import FAST
 from .roles import Role, assign_roles
 from .rows import Rows, find_rows
 from .sizes import Expr
@@ -149,15 +150,13 @@ class OpPlan:
         """A launch can be recalled for tensors of sizes that were seen before: its sizes follow from those and from
         ints, and nothing but tensors and numbers comes in."""
         computed = callable(self.extents.launch) or any(callable(shape) for shape in self.extents.shapes.values())
-        plain = all(
-            s.role in ("input", "output", "inout", "scratch", "number", "vector", "handle", "size") for s in self.slots
-        )
-        plain = plain and not self.kernel.program
+        plain = FAST and not self.kernel.program and not any(s.role == "tensor_scalar" for s in self.slots)
         return plain and not computed and not self.device_argument and not any(s.optional for s in self.slots)
 
     @cached_property
     def recalls_backward(self) -> bool:
-        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.private_data
+        private = self.scratch or self.mutated or self.private_data
+        return self.recalls_forward and self.gradient == "adjoint" and not private
 
     @cached_property
     def private_data(self) -> bool:

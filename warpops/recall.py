@@ -124,7 +124,7 @@ class Recall:
         wants = any(
             value.requires_grad
             for slot, value in zip(plan.inputs, arguments, strict=False)
-            if slot.is_array and slot.differentiable
+            if slot.is_array and (slot.differentiable or plan.mutated)
         )
         self.forward.add(Memory(_torch.guard(tensors), run, numbers, None, wants))
 

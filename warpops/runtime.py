@@ -117,7 +117,7 @@ class Runtime(Conversions, Traced, Operators):
             "Tensor": torch.Tensor,
             "AutogradFunction": torch.autograd.Function,
             "public_op": self.public_op,
-            "forward_op": self.forward_op,
+            "forward_op": self.forward_below,
             "backward_op": self.backward_op,
             "defaults": {p.name: default_value(p.default) for p in self.plan.parameters},
             "copy_of": copy_of,

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .. import _torch, checks, value_checks
+from .. import _torch, checks, devices, value_checks
 from ..effects import Limit
 from ..handles import check_handle
 from ..launch import Launcher
@@ -22,9 +22,15 @@ TORCH: Any = torch
 """What generated launches allocate with; the tests put an allocator here whose empty arrays are full of NaN."""
 
 EMPTY_CPU: Any = _torch.empty_strided_cpu
-"""What remembered launches allocate with; None where this PyTorch has no such function."""
+"""What remembered launches on the CPU allocate with; None where this PyTorch has no such function."""
 
 PACK_ERRORS = (struct.error, OverflowError, TypeError)
+
+
+def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """``empty_strided(size, stride, dtype)`` on a device, past PyTorch's dispatcher."""
+    made: Callable[..., torch.Tensor] = EMPTY_CPU if device.type == "cpu" else devices.allocator(device)
+    return made
 
 
 class Pieces:
@@ -177,7 +183,7 @@ class Pieces:
             self.text.add(f"{check}({self.values()})")
 
     def _check_overlaps(self, values: dict[str, Any]) -> None:
-        checks._check_overlaps(self.op, self.plan, values)
+        checks.check_overlaps(self.op, self.plan, values)
 
     def bind_sizes(self) -> None:
         """Bind bare names, compare the rest."""

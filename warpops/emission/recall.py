@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ..packing import OutdatedError, descriptor
+from .. import _torch
+from ..packing import OutdatedError, descriptor, pairs_apart
 from ..plan import Slot
 from . import pieces
 from .backward import RETAIN, Backward
@@ -48,11 +49,15 @@ class Recall(Backward):
 
     def _recall(self, device: str, descriptors: list[str], explicit: list[str] | None = None) -> None:
         """Name the parts of the launch; the function returns None where there is no short way."""
-        text = self.text
+        text, arrays = self.text, self.plan.arrays
         found = text.local("found")
         given = [device, self.launch_size(), _tuple(descriptors)]
         if explicit is not None:
             given.append(_tuple(explicit))
+        elif self.plan.mutated:
+            names = _tuple([slot.name if slot.is_input else "None" for slot in arrays])
+            changed = _tuple([str(arrays.index(slot)) for slot in self.plan.mutated])
+            given.append(f"apart={self.provide('pairs_apart', pairs_apart)}({names}, {changed})")
         text.add(f"{found} = {self.launcher}.recall({', '.join(given)})")
         text.add(f"if {found} is None:")
         text.add("    return None")
@@ -74,8 +79,14 @@ class Recall(Backward):
         self.text.add(f"{self.text.local('launch')}({', '.join(given)})")
 
     def _quickly_made(self, slot: Slot) -> bool:
-        """Remembered launches are on the CPU, where an array takes half the time without PyTorch's dispatcher."""
+        """An array takes half the time without PyTorch's dispatcher."""
         return pieces.EMPTY_CPU is not None and slot.init in ("zeros", "empty")
+
+    def _name_allocator(self, device: str, used: bool) -> str:
+        empty = self.text.local("empty")
+        if used:
+            self.text.add(f"{empty} = {self.provide('allocator', pieces.allocator)}({device})")
+        return empty
 
     def _layout(self, slot: Slot, sizes: list[str]) -> str:
         """Name the shape and the strides of a fresh array, component axes included."""
@@ -109,7 +120,7 @@ class Recall(Backward):
                     sizes, strides = self._input_sizes(slot), self.local(slot, "stride")
                 descriptors.append(self._describe(slot, "layout", sizes, strides))
             self._recall(device, descriptors)
-            empty = self.provide("empty_cpu", pieces.EMPTY_CPU)
+            empty = self._name_allocator(device, any(self._quickly_made(slot) for slot in fresh))
             layouts = {slot.name: self._layout(slot, shapes[slot.name]) for slot in fresh if self._quickly_made(slot)}
             text.add("")
             again = text.local("again")
@@ -120,7 +131,7 @@ class Recall(Backward):
             with text.indented(f"def {again}({', '.join([given, *numbers])}):"):
                 self._begin()
                 self.check_handles(device)
-                if not extends:
+                if not extends or plan.mutated:
                     text.add(f"{_tuple([slot.name for slot in arrays])} = {given}")
                 for slot in fresh:
                     if slot.name in layouts:
@@ -133,9 +144,12 @@ class Recall(Backward):
                     if slot.role == "inout":
                         text.add(f"{slot.name} = {slot.name}.clone(memory_format={self.torch}.contiguous_format)")
                 tensors = _tuple([slot.name for slot in (fresh if extends else plan.arrays)])
-                self._launch_recalled(f"{given} + {tensors}" if extends else tensors)
+                self._launch_recalled(f"{given} + {tensors}" if extends and fresh else given if extends else tensors)
+                if plan.mutated:
+                    changed = _tuple([slot.name for slot in plan.mutated])
+                    text.add(f"{self.provide('increment_versions', _torch.increment_versions)}({changed})")
                 returned = [slot.name for slot in (*plan.result_slots, *plan.scratch)]
-                text.add(f"return {', '.join(returned)}")
+                text.add(f"return {', '.join(returned)}".rstrip())
             text.add("")
             text.add(f"return {again}")
 
@@ -180,8 +194,8 @@ class Recall(Backward):
             self.bind_sizes()
             shapes = self.shapes_of(fresh)
             self._recall(device, *self._describe_adjoint(shapes, plan.arrays))
-            empty = self.provide("empty_cpu", pieces.EMPTY_CPU)
             several = plan.zeroed_at_once and pieces.EMPTY_CPU is not None
+            empty = self._name_allocator(device, several)
             layouts = {slot.name: self._layout(slot, self._input_sizes(slot)) for slot in gradients if several}
             wants = {slot.name: self.text.free(f"needs_{slot.name}", "needs") for slot in plan.gradients}
             for slot in plan.gradients:
