@@ -379,6 +379,11 @@ def sibling_kernel(kernel: Any, function: Any, key: str) -> Any:
     return wp.kernel(function, **options)
 
 
+def sibling_function(function: Any, key: str) -> Any:
+    """A ``wp.Function`` of a Python function, in a module of its own."""
+    return wp.func(function, name=key, module="unique")
+
+
 def make_struct(title: str, fields: dict[str, Any]) -> Any:
     """A ``wp.struct`` type."""
     return wp.struct(type(title, (), {"__annotations__": fields, "__module__": __name__}), module="unique")
