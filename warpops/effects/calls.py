@@ -44,6 +44,7 @@ from .values import (
     Component,
     Counter,
     Element,
+    Held,
     LocalArrayRead,
     Object,
     SomeType,
@@ -53,6 +54,7 @@ from .values import (
     is_active,
     join,
     tokens_of,
+    with_tokens,
     without_tokens,
 )
 
@@ -332,6 +334,8 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         else:
             env[name] = replace(value, const=NOTHING) if isinstance(value, Value) else value
     callee = Frame(code_of(function.adj), record.fresh(), env, references)
+    for name in callee.code.looped & env.keys():
+        env[name] = with_tokens(env[name], frozenset({Held(callee.id, name, 0)}))
     before = record.state
     record.state = before.copy()
     record.depth += 1
@@ -351,7 +355,7 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     if result is None:
         return Value(Unknown("a call without a result"))
     # Replaying the call gives the right result, whatever loops are inside.
-    return without_tokens(result, (Carried, Component, LocalArrayRead), callee.id)
+    return without_tokens(result, (Carried, Component, Held, LocalArrayRead), callee.id)
 
 
 def _by_reference(record: Record, frame: Frame, value: Abstract, node: ast.expr) -> Abstract:

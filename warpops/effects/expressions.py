@@ -18,6 +18,7 @@ from .values import (
     Abstract,
     Component,
     Element,
+    Held,
     Object,
     Shapes,
     Tuple,
@@ -274,7 +275,7 @@ def _settled(value: Abstract, state: State) -> Abstract:
 
 def copied(value: Abstract) -> Abstract:
     """A value as another variable has it: Warp copies vectors on assignment."""
-    return without_tokens(value, Component)
+    return without_tokens(value, (Component, Held))
 
 
 def _call(record: Record, frame: Frame, node: ast.Call) -> Abstract:

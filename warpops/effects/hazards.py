@@ -20,6 +20,11 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
 
     for (kind, site), message in record.hazards.items():
         add(kind, site, message)
+    for loop in record.run_time.values():
+        if loop.inside or loop.after or (loop.left and loop.active):
+            # What the loop leaves is made again from what it reads.
+            for token, site in loop.reads.items():
+                record.need(frozenset({token}), site)
     for token, site in record.events.items():
         if isinstance(token, Carried):
             _carried(record, token, site, add)

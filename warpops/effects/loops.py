@@ -15,9 +15,23 @@ from dataclasses import replace
 from . import arithmetic
 from .expressions import evaluate, meet_envs, number
 from .forms import Affine, Arg, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, literal
-from .record import Frame, LoopContext, Record
+from .record import Frame, LoopContext, Record, RunTimeLoop
+from .source import assigned
 from .state import Pattern, State, Written, leave_loop, meet_must, merge, never_taken
-from .values import NOTHING, Abstract, Array, Carried, Value, join, with_tokens
+from .values import (
+    NOTHING,
+    PLAIN,
+    Abstract,
+    Array,
+    Carried,
+    Held,
+    Struct,
+    Value,
+    is_active,
+    join,
+    tokens_of,
+    with_tokens,
+)
 
 MAX_PASSES = 4
 MAX_UNROLLED = 64
@@ -150,22 +164,6 @@ def _is_query(test: ast.expr) -> bool:
     return "query" in name and name.endswith("_next")
 
 
-def assigned(body: Iterable[ast.AST]) -> set[str]:
-    """The names that statements assign, or store a part of."""
-    found: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-                base: ast.expr = node
-                while isinstance(base, (ast.Subscript, ast.Attribute)):
-                    base = base.value
-                if isinstance(base, ast.Name):
-                    found.add(base.id)
-    return found
-
-
 def _rebound(body: Iterable[ast.AST]) -> set[str]:
     return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
@@ -189,6 +187,8 @@ def _run(
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
     before, outer = record.state, dict(frame.env)
+    if not unrolled and not record.shielded:
+        _begin(record, frame, node, loop, names)
     head = {
         n: with_tokens(_varying(v, loop), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()
     }
@@ -225,12 +225,65 @@ def _run(
     end, broke = _pass(record, frame, node, index, loop, variable)
     if record.activity > activity and not unrolled:
         _judge(record, frame, node, loop)
+    if loop in record.run_time:
+        _end(record, frame, node, loop, outer, active=record.activity > activity)
     if not unrolled:
         carried |= {n: frozenset({Carried(loop, n, frame.id)}) for n in index if n}
     exits = [state for state, _ in frame.returns[returns:]]
     state = _behind(before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke)
     _variables_behind(record, frame, outer, carried)
     record.state = state
+
+
+def _begin(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, names: set[str]) -> None:
+    """Note a loop, and the variables that it overwrites though the adjoint needs what they held before it."""
+    found = record.run_time.setdefault(loop, RunTimeLoop(frame.code, node))
+    for name in names:
+        own = [t for t in tokens_of(frame.env.get(name, PLAIN)) if isinstance(t, Held) and t.name == name]
+        token = max(own, key=lambda t: t.version, default=None)
+        if token is not None and token.frame == frame.id and token in record.events:
+            found.before.add(name)
+            record.warn(
+                "loop-product",
+                record.events[token],
+                f"the adjoint needs the value of '{name}' here, and has what the run-time loop at {frame.code.site(node)} "
+                f"makes of it",
+            )
+
+
+def _end(
+    record: Record, frame: Frame, node: ast.For | ast.While, loop: int, outer: dict[str, Abstract], *, active: bool
+) -> None:
+    """Note what a loop's body was found to do."""
+    found = record.run_time[loop]
+    found.active = found.active or active
+    found.left = found.left or isinstance(node, ast.While) or _is_left(node)
+    for name, value in frame.env.items():
+        if value is outer.get(name):
+            continue
+        if not isinstance(value, (Value, Struct)):
+            found.fixed.add(name)
+        elif name not in outer and is_active(value) and _read_after(frame, node, name):
+            found.after.add(name)
+            record.warn(
+                "loop-product",
+                frame.code.site(node),
+                f"Warp's adjoint loses the gradient of '{name}', which the loop makes and which is used after it",
+            )
+
+
+def _is_left(node: ast.For | ast.While) -> bool:
+    return _leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s))
+
+
+def _read_after(frame: Frame, loop: ast.AST, name: str) -> bool:
+    """Whether a variable that a loop makes is read behind it."""
+    last = getattr(loop, "end_lineno", 0) or 0
+    return any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n.lineno > last
+        for s in frame.code.body
+        for n in ast.walk(s)
+    )
 
 
 def _varying(value: Abstract, loop: int | None = None) -> Abstract:
@@ -399,7 +452,7 @@ def _judge(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -
     site = frame.code.site(node)
     if loop in record.while_loops:
         record.warn("while", site, "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran")
-    elif _leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s)):
+    elif _is_left(node):
         record.warn(
             "loop-exit", site, "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
         )

@@ -11,7 +11,7 @@ from .forms import Form
 from .model import Site
 from .source import Code
 from .state import Condition, State
-from .values import Abstract, Component, Token
+from .values import Abstract, Carried, Component, Token
 
 BUDGET = 60_000
 """Syntax nodes that one analysis may visit; beyond it the rest of the kernel counts as unseen."""
@@ -75,6 +75,21 @@ class Frame:
 
 
 @dataclass
+class RunTimeLoop:
+    """What a loop that Warp doesn't unroll makes its adjoint need."""
+
+    code: Code
+    node: ast.For | ast.While
+    active: bool = False
+    left: bool = False
+    inside: set[str] = field(default_factory=set)
+    after: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
+    fixed: set[str] = field(default_factory=set)
+    reads: dict[Token, Site] = field(default_factory=dict)
+
+
+@dataclass
 class Record:
     """Everything an analysis run has seen."""
 
@@ -99,6 +114,8 @@ class Record:
     components: dict[Component, Site] = field(default_factory=dict)
     loop_sites: dict[int, Site] = field(default_factory=dict)
     while_loops: set[int] = field(default_factory=set)
+    run_time: dict[int, RunTimeLoop] = field(default_factory=dict)
+    array_stores: dict[tuple[Any, int, int], None] = field(default_factory=dict)
     handles: dict[str, set[str]] = field(default_factory=dict)
     """What an argument is the id of, by the builtins that it is given to."""
     ranks: set[int] = field(default_factory=set)
@@ -139,6 +156,10 @@ class Record:
         if not self.shielded:
             for token in tokens:
                 self.events.setdefault(token, site)
+                if isinstance(token, Carried) and token.loop in self.run_time:
+                    loop = self.run_time[token.loop]
+                    inside = token.loop in self.loops or -token.loop in self.loops
+                    (loop.inside if inside else loop.after).add(token.name)
 
     def warn(self, kind: str, site: Site, message: str) -> None:
         if not self.shielded:

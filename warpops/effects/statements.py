@@ -22,6 +22,7 @@ from .values import (
     Builtin,
     Component,
     Element,
+    Held,
     Object,
     Struct,
     Tuple,
@@ -67,6 +68,9 @@ def bind(record: Record, frame: Frame, name: str, value: Abstract, node: ast.AST
             frame.versions[name] = frame.versions.get(name, 0) + 1
             version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
             value = with_tokens(value, frozenset({Component(frame.id, name, version)}))
+        if name in frame.code.looped:
+            held = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
+            value = with_tokens(value, frozenset({Held(frame.id, name, held)}))
     frame.env[name] = value
 
 
@@ -114,6 +118,7 @@ def _assign_to(record: Record, frame: Frame, target: ast.expr, value: Abstract, 
         return
     place = locate(record, frame, target)
     if place.array is not None:
+        _note_store(record, frame, node)
         stored = as_number(record, frame, value, node)
         access.store(
             record,
@@ -128,12 +133,17 @@ def _assign_to(record: Record, frame: Frame, target: ast.expr, value: Abstract, 
         store_part(record, frame, target, place, value, node)
 
 
+def _note_store(record: Record, frame: Frame, node: ast.AST) -> None:
+    record.array_stores.setdefault((frame.code.func, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+
+
 def store_part(
     record: Record, frame: Frame, target: ast.Subscript | ast.Attribute, place: Place, value: Abstract, node: ast.AST
 ) -> None:
     """Store into a part of a local: a struct's field, or a component of a vector or tile."""
     if isinstance(place.value, Array) and isinstance(target, ast.Subscript):
         # A store to a view: Warp has none, but a tile's.
+        _note_store(record, frame, node)
         access.store(record, place.value, (), as_number(record, frame, value, node), frame.code.site(node), view=True)
         return
     base: ast.expr = target
@@ -239,6 +249,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
     if place.array is None:
         if isinstance(place.value, Array):
             # ``view += tile``: some of it is written.
+            _note_store(record, frame, node)
             access.store(record, place.value, (), number(record, frame, node.value), site, view=True)
             return
         current = as_number(record, frame, place.value if place.value is not None else UNKNOWN, node)
@@ -249,6 +260,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
             result = arithmetic.combine(record, operator, current, value, text, site)
             store_part(record, frame, target, place, result, node)
         return
+    _note_store(record, frame, node)
     atomic = _ATOMIC_OPERATORS.get(type(node.op))
     if atomic is not None and adds_atomically(place.array.dtype) and not is_struct(place.array.dtype):
         value = number(record, frame, node.value)

@@ -22,6 +22,15 @@ class Carried:
 
 
 @dataclass(frozen=True)
+class Held:
+    """One binding of a local that a loop assigns: the reverse pass of the loop overwrites it."""
+
+    frame: int
+    name: str
+    version: int
+
+
+@dataclass(frozen=True)
 class Counter:
     """The value that an atomic returned: the replay doesn't execute atomics."""
 
@@ -53,7 +62,7 @@ class LocalArrayRead:
     frame: int
 
 
-Token: TypeAlias = Carried | Counter | Component | ReadOf | LocalArrayRead
+Token: TypeAlias = Carried | Held | Counter | Component | ReadOf | LocalArrayRead
 Tokens: TypeAlias = frozenset[Token]
 NO_TOKENS: Tokens = frozenset()
 
@@ -199,7 +208,10 @@ def with_tokens(value: Abstract, tokens: Tokens) -> Abstract:
     if isinstance(value, Tuple):
         return Tuple(tuple(with_tokens(item, tokens) for item in value.items))
     if isinstance(value, Struct):
-        return replace(value, fields={name: with_tokens(item, tokens) for name, item in value.fields.items()})
+        from .source import struct_field  # the types of fields are Warp's
+
+        names = getattr(value.type, "vars", {})
+        return replace(value, fields={name: with_tokens(struct_field(value, name), tokens) for name in names})
     return value
 
 
