@@ -18,6 +18,7 @@ from .effects import ArrayEffects, Effects, Hazard
 from .errors import SignatureError
 from .extents import Extents, derive_extents
 from .kernel import MISSING, KernelSignature, Leaf
+from .rewrite.loops import AdjointPlan, Choice, choose_adjoint
 from .roles import Role, assign_roles
 from .rows import Rows, find_rows
 from .sizes import Expr
@@ -100,6 +101,8 @@ class OpPlan:
     gradient: Literal["adjoint", "custom", "none"]
     gradient_why: str
     hazards: tuple[Hazard, ...]
+    adjoint: AdjointPlan | None = None
+    """How the kernel is rewritten for the adjoint launch; None where it runs the user's own."""
 
     @cached_property
     def name(self) -> str:
@@ -221,6 +224,10 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
             f"kernel's argument 'device' ({kernel.file}:{kernel.line})"
         )
     gradient, why = _gradient_policy(kernel, declaration, effects, slots)
+    own = gradient == "adjoint" and not kernel.program
+    choice = choose_adjoint(kernel.kernel, effects) if own else Choice(None, effects.hazards)
+    if choice.plan is not None:
+        why = "the adjoint of the kernel with its loops and locals made right"
     return OpPlan(
         kernel=kernel,
         declaration=declaration,
@@ -232,7 +239,8 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
         device_argument=device_argument,
         gradient=gradient,
         gradient_why=why,
-        hazards=tuple(h for h in effects.hazards if h.kind != "counter") if gradient == "adjoint" else (),
+        hazards=tuple(h for h in choice.hazards if h.kind != "counter") if gradient == "adjoint" else (),
+        adjoint=choice.plan,
     )
 
 

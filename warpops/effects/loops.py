@@ -257,7 +257,7 @@ def _end(
     """Note what a loop's body was found to do."""
     found = record.run_time[loop]
     found.active = found.active or active
-    found.left = found.left or isinstance(node, ast.While) or _is_left(node)
+    found.left = found.left or loop in record.while_loops or _is_left(node)
     for name, value in frame.env.items():
         if value is outer.get(name):
             continue
