@@ -242,11 +242,12 @@ class _Writer:
         plan = self.plan.loops[place(loop)]
         assigned = self.uses.writes(loop)
         unknown = assigned - self.types.keys()
+        target = self.uses.writes(loop.target) if isinstance(loop, ast.For) else set()
         if plan.mode != "as it is" and unknown and unknown != assigned:
             raise UnreadableError(f"the type of '{min(unknown)}' isn't known")
         if plan.mode == "as it is" or unknown:  # Warp drops what isn't reached
             first = [assign(n, name(n)) for n in sorted(plan.needs.before & defined)]
-            inner, _ = self._block(loop.body, defined | assigned)
+            inner, _ = self._block(loop.body, defined | target)
             return [*first, _with(loop, inner)]
         self.count += 1
         # A variable that the loop makes is there before it, so that its gradient lives through all turns.
@@ -257,10 +258,10 @@ class _Writer:
         written = _LoopText(self, loop, plan)
         result = [*first, *written.before()]
         if plan.mode == "after":
-            inner, _ = self._block(list(loop.body), defined | assigned)
+            inner, _ = self._block(list(loop.body), defined | outside | target)
             result.append(_with(loop, inner))
         elif plan.mode == "turns":
-            inner, _ = self._block([s for s in loop.body if not is_exit(s)], defined | assigned)
+            inner, _ = self._block([s for s in loop.body if not is_exit(s)], defined | outside | target)
             result.append(written.counted(inner))
         return [*result, *written.behind()]
 
