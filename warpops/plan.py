@@ -232,7 +232,7 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
         device_argument=device_argument,
         gradient=gradient,
         gradient_why=why,
-        hazards=tuple(h for h in effects.hazards if h.kind != "counter") if gradient == "adjoint" else (),
+        hazards=effects.hazards if gradient == "adjoint" else (),
     )
 
 
@@ -374,9 +374,9 @@ def _gradient_policy(
             "the kernel is compiled without its backward (enable_backward=False); allow it in wp.kernel or in the "
             "module's options, or give the op a backward with register_backward",
         )
-    counters = [hazard for hazard in effects.hazards if hazard.kind == "counter"]
-    if counters:
-        return "none", f"{counters[0].message} ({counters[0].site}); give the op a backward with register_backward"
+    refused = next((hazard for hazard in effects.hazards if hazard.refused), None)
+    if refused is not None:
+        return "none", f"{refused.message} ({refused.site}); give the op a backward with register_backward"
     return "adjoint", "the kernel's own adjoint"
 
 

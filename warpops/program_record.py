@@ -323,7 +323,7 @@ class Run:
     def _launch_adjoint(self, event: Launched) -> None:
         kernel = event.kernel
         for hazard in event.effects.hazards:
-            if hazard.kind == "counter":
+            if hazard.refused:
                 raise GradientError(
                     f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
                     f"({hazard.site})"
