@@ -86,7 +86,7 @@ def narrow(array: Array, forms: Sequence[Form]) -> Array:
     """The view ``array[forms]`` with fewer indices than axes; a ``Whole`` keeps its axis."""
     refs = frozenset(Ref(ref.root, pattern_of(ref, forms), True) for ref in array.refs)
     kept = sum(isinstance(form, Whole) for form in forms)
-    return replace(array, refs=refs, ndim=max(array.ndim - len(forms) + kept, 0))
+    return replace(array, copied=True, refs=refs, ndim=max(array.ndim - len(forms) + kept, 0))
 
 
 def pattern_of(ref: Ref, forms: Sequence[Form]) -> Pattern:

@@ -77,6 +77,9 @@ BILINEAR = frozenset(
 SHARING = frozenset({"tile_view", "tile_assign"})
 """Builtins without an adjoint of their own whose result shares its adjoint with an argument."""
 
+LEFT_OUT = {"mod": 1}
+"""Arguments that have a derivative, and that Warp's adjoint leaves out, by position."""
+
 WITHOUT_GRADIENT = frozenset(
     [
         "floor",
@@ -170,6 +173,10 @@ def differentiated(record: Record, name: str, values: Sequence[Value], result: V
     result = replace(result, type=found.returns, active=result.active and not flat)
     if result.active and not found.differentiable and name not in SHARING:
         result = record.doubting(result, [no_adjoint(name, site)])
+    left_out = LEFT_OUT.get(name)
+    if left_out is not None and len(values) > left_out and values[left_out].active:
+        message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
+        result = record.doubting(result, [Doubt("no-adjoint", site, message)])
     return record.needing(result, needed(name, values), site)
 
 

@@ -321,16 +321,14 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         record.revisited.update(ref.root for array in arrays for ref in array.refs)
     if native:
         return _native(record, frame, function, bound, arrays, node)
-    if custom:
-        views = [array for array in arrays if any(ref.view for ref in array.refs) and holds_floats(array.dtype)]
-        if views:
-            record.warn(
-                Doubt(
-                    "view",
-                    site,
-                    f"'{function.key}' has a gradient of its own, which doesn't reach the array behind a view",
-                )
+    if custom and any(array.copied and holds_floats(array.dtype) for array in arrays):
+        record.warn(
+            Doubt(
+                "view",
+                site,
+                f"'{function.key}' has a gradient of its own, which doesn't reach the array behind a view",
             )
+        )
     # The adjoint gets a vector as it is then, its components included.
     whole = NO_TOKENS.union(*(tokens_of(value) for value in given if is_active(value)))
     whole = frozenset(token for token in whole if isinstance(token, Component))
@@ -424,9 +422,10 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
     """A native snippet: its arrays escape, and what it refers to may change."""
     site = frame.code.site(node)
     types = parameters(function)
-    for name, (value, argument) in bound.items():
-        record.stores(value, tokens_of(value), site)
+    memory = bool(arrays)
+    for name, (_, argument) in bound.items():
         if is_reference(types.get(name)) and argument is not None:
+            memory = True
             place = places.locate(record, frame, argument)
             if place.array is not None:
                 access.escape(record, place.array, site)
@@ -434,18 +433,25 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
                 frame.env[argument.id] = UNKNOWN
     for array in arrays:
         access.escape(record, array, site)
-    active = any(is_active(value) for value, _ in bound.values())
-    shown = any(holds_floats(array.dtype) for array in arrays)
-    if getattr(function, "adj_native_snippet", None) is None and (active or shown):
-        record.warn(
-            Doubt(
-                "no-adjoint",
-                site,
-                f"the native function '{function.key}' has no adj_snippet, so that no gradient passes it",
-            )
-        )
+    values = [value for value, _ in bound.values()]
+    doubts = []
+    if getattr(function, "adj_native_snippet", None) is None:
+        message = f"the native function '{function.key}' has no adj_snippet, so that no gradient passes it"
+        doubts.append(Doubt("no-adjoint", site, message))
+    if memory:
+        for value in values:
+            record.stores(value, tokens_of(value), site)
+        if any(map(is_active, values)) or any(holds_floats(array.dtype) for array in arrays):
+            record.warn(*doubts)
+    result = Value(
+        Unknown(f"the result of the native function '{function.key}'"),
+        active=any(map(is_active, values)),
+        data=True,
+        trace=merged(trace for value in values for trace in traces_of(value)),
+    )
+    result = record.doubting(record.needing(result, NO_TOKENS.union(*map(tokens_of, values)), site), doubts)
     returned = getattr(function.adj, "arg_types", {}).get("return")
     if is_array(returned) or is_struct(returned):
         record.opaque.setdefault(site)
         return of_type(None, returned)
-    return Value(Unknown(f"the result of the native function '{function.key}'"), active=active, data=True)
+    return result

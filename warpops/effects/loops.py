@@ -186,6 +186,18 @@ def _rebound(body: Iterable[ast.AST]) -> set[str]:
     return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
+def _random_states(body: Iterable[ast.AST]) -> set[str]:
+    """The variables that hold the state of random numbers, which drawing one changes."""
+    found = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                if name.startswith(("rand", "poisson", "sample_")):
+                    found.add(node.args[0].id)
+    return found
+
+
 def _run(
     record: Record,
     frame: Frame,
@@ -201,7 +213,7 @@ def _run(
     record.loop_sites.setdefault(loop, frame.code.site(node))
     began = record.fresh()
     names = {n for n in assigned(node.body) - set(index) if not isinstance(frame.env.get(n), Array)}
-    names |= _rebound(node.body) - set(index)
+    names |= (_rebound(node.body) | _random_states(node.body)) - set(index)
     if isinstance(node, ast.While) and isinstance(node.test, ast.Call) and not record.while_loops & {loop}:
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}

@@ -72,7 +72,7 @@ def bind(record: Record, frame: Frame, name: str, value: Abstract, node: ast.AST
             token = Component(frame.id, name, version)
             record.bound[token] = record.fresh()
             value = with_tokens(value, frozenset({token}))
-    frame.env[name] = value
+    frame.env[name] = replace(value, copied=True) if isinstance(value, Array) else value
 
 
 def _assign(record: Record, frame: Frame, node: ast.Assign | ast.AnnAssign) -> None:

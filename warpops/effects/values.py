@@ -162,6 +162,8 @@ class Array:
     dtype: Any = None
     local: bool = False
     tokens: Tokens = NO_TOKENS
+    copied: bool = False
+    """Not the argument itself, but a descriptor that the kernel made of it: a view, another name, a choice."""
     doubt: Doubt | None = None
     """What Warp's adjoint has wrong of the values that it holds."""
 
@@ -326,6 +328,8 @@ def join(a: Abstract | None, b: Abstract | None) -> Abstract:
             dtype=a.dtype if a.dtype is b.dtype else (a.dtype or b.dtype),
             local=a.local or b.local,
             tokens=a.tokens | b.tokens,
+            copied=True,
+            doubt=a.doubt or b.doubt,
         )
     if isinstance(a, Struct) and isinstance(b, Struct) and a.type is b.type:
         return _join_structs(a, b)
