@@ -326,7 +326,7 @@ class Run:
         kernel = event.kernel
         choice = choose_adjoint(kernel, event.effects)
         for hazard in choice.hazards:
-            if hazard.kind == "counter":
+            if hazard.refused:
                 raise GradientError(
                     f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
                     f"({hazard.site})"

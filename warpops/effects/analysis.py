@@ -67,7 +67,7 @@ def _loop_needs(loop: RunTimeLoop) -> LoopNeeds:
         line=loop.node.lineno,
         column=loop.node.col_offset,
         site=loop.code.site(loop.node),
-        active=loop.active,
+        active=loop.active or bool(loop.inside),
         left=loop.left,
         inside=frozenset(loop.inside),
         after=frozenset(loop.after),

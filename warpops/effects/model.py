@@ -120,11 +120,20 @@ class ArrayEffects:
 class Hazard:
     """A place where Warp's adjoint may be wrong.
 
-    ``kind`` is ``"counter"`` (slots from a consumed atomic counter without a replay: no gradient can be had),
-    ``"loop-product"`` (a variable of a run-time loop is needed by value: in the loop or after it), ``"loop-exit"``
-    (``break`` or ``return`` out of a run-time loop), ``"while"``, ``"component"`` (overwritten component of a local),
-    ``"shared"`` (an array written and read by different threads), ``"no-adjoint"`` (a builtin that Warp
-    doesn't differentiate) or ``"overwritten"`` (a value that the adjoint needs is overwritten).
+    ``kind`` is one of
+
+    - ``"counter"``: slots from a consumed atomic counter without a replay,
+    - ``"index"``: an index that a run-time loop carries; the adjoint may write outside of an array,
+    - ``"loop-product"``: a variable of a run-time loop is needed by value, in the loop or after it,
+    - ``"loop-exit"``: ``break`` or ``return`` out of a run-time loop, and what runs after it,
+    - ``"while"``: what runs in a ``while`` loop,
+    - ``"component"``: an overwritten component of a local,
+    - ``"overwritten"``: a value that the adjoint needs is overwritten,
+    - ``"shared"``: an array written and read by different threads,
+    - ``"no-adjoint"``: what Warp doesn't differentiate,
+    - ``"mesh"``: a mesh's own arrays,
+    - ``"view"``: a view given to a function with a gradient of the user's.
+
     ``arrays`` are the arrays whose gradients it concerns (empty: all).
     """
 
@@ -132,6 +141,11 @@ class Hazard:
     site: Site
     message: str
     arrays: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """No gradient can be had, where others are warned of."""
+        return self.kind in ("counter", "index")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from .flow import (
 )
 from .source import Source, UnreadableError, calls_in, read
 
-CURED = ("loop-product", "loop-exit", "while", "component")
+CURED = ("loop-product", "loop-exit", "while", "component", "index")
 """The kinds of hazards that the rewritten kernel hasn't."""
 
 Mode = Literal["as it is", "after", "gone", "turns"]
