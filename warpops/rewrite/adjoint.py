@@ -352,7 +352,7 @@ class _LoopText:
         memory = {n: writer.memory(f"{n}_of_{number}", types[n], shape.size) for n in state}
         turns = writer.memory(f"turn_of_{number}", wp.int32, shape.size) if self.keeps else ""
         self.bounds: list[tuple[str, ast.expr]] = []
-        if isinstance(loop, ast.For) and is_range(loop):
+        if plan.mode == "turns" and isinstance(loop, ast.For) and is_range(loop):
             assert isinstance(loop.iter, ast.Call)
             a = loop.iter.args
             start, stop, step = (
