@@ -147,8 +147,8 @@ def _same(a: Form, b: Form) -> bool | None:
         return False if a.offset >= 0 and b.offset >= 0 else None
     if isinstance(a.base, Earlier) or isinstance(b.base, Earlier):
         return False if _moved_on(a, b) or _moved_on(b, a) else None
-    if a.base == b.base and isinstance(a.base, (Coord, Loop)) and a.offset >= 0 and b.offset >= 0:
-        return False if _nonneg(a) and _nonneg(b) else None
+    if a.base == b.base and isinstance(a.base, (Coord, Loop)):
+        return None if _wraps(a.base, min(a.offset, b.offset)) else False
     return None
 
 
@@ -159,10 +159,11 @@ def _moved_on(now: Affine, then: Affine) -> bool:
         return False
     if now.offset == then.offset:
         return True
-    lowest = min(now.offset, then.offset)
-    wraps = lowest < 0 and (loop.start is None or loop.direction < 0 or loop.start + lowest < 0)
-    return not wraps and (now.offset - then.offset) * loop.direction > 0
+    return not _wraps(loop, min(now.offset, then.offset)) and (now.offset - then.offset) * loop.direction > 0
 
 
-def _nonneg(form: Affine) -> bool:
-    return not isinstance(form.base, Loop) or form.base.nonneg
+def _wraps(base: Coord | Loop, offset: int) -> bool:
+    """Whether an index may be negative, which Warp takes from the end of the axis."""
+    if isinstance(base, Coord) or offset >= 0:
+        return offset < 0 or (isinstance(base, Loop) and not base.nonneg)
+    return base.direction <= 0 or base.start is None or base.start + offset < 0
