@@ -177,14 +177,14 @@ def _replay_hazards(
     outside = next((write for write in writes if not write.inside), None)
     if outside is not None:
         yield (
-            "overwritten",
+            "replayed",
             needed,
             f"the adjoint needs '{name}', and repeats what a function stores to it (at {inside.site}) without what the "
             f"kernel itself does (at {outside.site})",
         )
     elif before is not None and any(read.inside for read in reads):
         yield (
-            "overwritten",
+            "replayed",
             before,
             f"'{name}' is needed as it was before a function stored to it (at {inside.site}), and the adjoint has it as "
             f"the function left it",

@@ -129,6 +129,7 @@ class Hazard:
     - ``"while"``: what runs in a ``while`` loop,
     - ``"component"``: an overwritten component of a local,
     - ``"overwritten"``: a value that the adjoint needs is overwritten,
+    - ``"replayed"``: one that is, by a function that the adjoint calls again,
     - ``"shared"``: an array written and read by different threads,
     - ``"no-adjoint"``: what Warp doesn't differentiate,
     - ``"mesh"``: a mesh's own arrays,
