@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import warp as wp
@@ -17,6 +17,9 @@ import warp as wp
 from . import _warp, _warp_launch, cuda, devices, locks, native
 from .kernel import KernelSignature
 from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
+
+if TYPE_CHECKING:
+    from .reverse import Reverse
 
 _lock = locks.reentrant()
 
@@ -57,9 +60,11 @@ class Place:
 class Launcher:
     """Launches one concrete kernel, on any device."""
 
-    __slots__ = ("_layout", "_places", "block_dim", "kernel", "rank", "signature", "tiled")
+    __slots__ = ("_layout", "_places", "block_dim", "kernel", "rank", "reverse", "signature", "tiled")
 
     def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
+        self.reverse: Reverse | None = None
+        """What launches the adjoint, where that isn't the kernel's own."""
         self.signature = signature
         self.kernel = signature.kernel
         self.block_dim = block_dim
@@ -109,6 +114,8 @@ class Launcher:
             What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
             the module, and its ``hashers`` as they are.
         """
+        if explicit is not None and self.reverse is not None:
+            return self.reverse.launcher.recall(device, dims, descriptors, explicit, apart)
         place = self._places.get(device)
         if not FAST or place is None:
             return None
@@ -121,7 +128,7 @@ class Launcher:
         device: torch.device,
         dims: tuple[int, ...],
         descriptors: tuple[bytes, ...],
-        explicit: tuple[bytes, ...] | None = None,
+        explicit: tuple[bytes | None, ...] | None = None,
         apart: tuple[tuple[int, int, int, int], ...] = (),
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """``recall`` on a device whose short way is trusted."""
@@ -151,11 +158,18 @@ class Launcher:
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         """Launch the kernel's adjoint over ``dims``."""
-        self._launch(device, dims, arguments, adjoints)
+        if self.reverse is not None:
+            self.reverse.adjoint(device, dims, arguments, adjoints)
+        else:
+            self._launch(device, dims, arguments, adjoints)
 
     def preload(self, device: torch.device) -> None:
         """Build and load the kernel for a device."""
         self._load(device)
+
+    def is_loaded(self, device: torch.device) -> bool:
+        """Whether the kernel has been launched or loaded on this type of device."""
+        return any(place.type == device.type for place in self._places)
 
     def _load(self, device: torch.device) -> Place:
         """The kernel on a device, built and loaded at the first use."""

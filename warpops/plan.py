@@ -19,6 +19,7 @@ from .errors import SignatureError
 from .extents import Extents, derive_extents
 from .kernel import MISSING, KernelSignature, Leaf
 from .launch import FAST
+from .rewrite.loops import AdjointPlan, Choice, choose_adjoint
 from .roles import Role, assign_roles
 from .rows import Rows, find_rows
 from .sizes import Expr
@@ -106,6 +107,8 @@ class OpPlan:
     gradient: Literal["adjoint", "custom", "none"]
     gradient_why: str
     hazards: tuple[Hazard, ...]
+    adjoint: AdjointPlan | None = None
+    """How the kernel is rewritten for the adjoint launch; None where it runs the user's own."""
 
     @cached_property
     def name(self) -> str:
@@ -227,6 +230,8 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     roles = assign_roles(kernel, declaration, effects)
     extents = derive_extents(kernel, declaration, effects, roles)
     names = {leaf.label: leaf.name for leaf in kernel.leaves}
+    choice = Choice(None, effects.hazards, effects) if kernel.program else choose_adjoint(kernel.kernel, effects)
+    effects = choice.effects
     slots = tuple(_slot(leaf, declaration, effects, roles.by_name, roles.why, extents, names) for leaf in kernel.leaves)
     slots += tuple(
         Slot(Leaf(size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes
@@ -240,7 +245,7 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
             f"{kernel.name}: the op has no required array and so gets an argument 'device' of its own; rename the "
             f"kernel's argument 'device' ({kernel.file}:{kernel.line})"
         )
-    gradient, why = _gradient_policy(kernel, declaration, effects, slots)
+    gradient, why = _gradient_policy(kernel, declaration, choice, slots)
     return OpPlan(
         kernel=kernel,
         declaration=declaration,
@@ -254,11 +259,10 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
         gradient_why=why,
         hazards=tuple(
             h
-            for h in effects.hazards
-            if gradient == "adjoint"
-            and h.kind != "counter"
-            and not (h.unless is not None and holds(h.unless, extents, names))
+            for h in choice.hazards
+            if gradient == "adjoint" and not (h.unless is not None and holds(h.unless, extents, names))
         ),
+        adjoint=choice.plan if gradient == "adjoint" else None,
     )
 
 
@@ -388,7 +392,7 @@ def _parameters(kernel: KernelSignature, declaration: Declaration, slots: tuple[
 
 
 def _gradient_policy(
-    kernel: KernelSignature, declaration: Declaration, effects: Effects, slots: tuple[Slot, ...]
+    kernel: KernelSignature, declaration: Declaration, choice: Choice, slots: tuple[Slot, ...]
 ) -> tuple[Literal["adjoint", "custom", "none"], str]:
     if not any(s.differentiable and s.is_input for s in slots):
         return "none", "no input can have a gradient"
@@ -402,12 +406,16 @@ def _gradient_policy(
             "the kernel is compiled without its backward (enable_backward=False); allow it in wp.kernel or in the "
             "module's options, or give the op a backward with register_backward",
         )
-    counters = [hazard for hazard in effects.hazards if hazard.kind == "counter"]
-    if counters:
-        return "none", f"{counters[0].message} ({counters[0].site}); give the op a backward with register_backward"
-    for known in (effects.arrays.get(slot.label) for slot in slots if slot.differentiable and len(slot.leaf.path) == 1):
+    refused = next((hazard for hazard in choice.hazards if hazard.refused), None)
+    if refused is not None:
+        return "none", f"{refused.message} ({refused.site}); give the op a backward with register_backward"
+    for known in (
+        choice.effects.arrays.get(slot.label) for slot in slots if slot.differentiable and len(slot.leaf.path) == 1
+    ):
         if known is not None and known.misled:
             return "none", f"{known.misled}, or give the op a backward with register_backward"
+    if choice.plan is not None:
+        return "adjoint", "the adjoint of the kernel with its loops and locals made right"
     return "adjoint", "the kernel's own adjoint"
 
 

@@ -17,6 +17,8 @@ from .errors import GradientError, GradientWarning, SignatureError
 from .program_checks import check_followed, check_handles, check_launch, leaves
 from .program_launches import Called, Launched, StructValue, frozen, refs_in, settled
 from .program_memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
+from .reverse import load
+from .rewrite.loops import choose_adjoint
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
@@ -304,8 +306,9 @@ class Run:
 
     def _launch_adjoint(self, event: Launched) -> None:
         kernel = event.kernel
-        for hazard in event.effects.hazards:
-            if hazard.kind == "counter":
+        choice = choose_adjoint(kernel, event.effects)
+        for hazard in choice.hazards:
+            if hazard.refused:
                 raise GradientError(
                     f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
                     f"({hazard.site})"
@@ -327,6 +330,8 @@ class Run:
             )
         title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
         handles.check_unchanged(title, list(event.objects), list(event.objects.values()))
+        if choice.plan is not None:
+            kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
         private: list[Any] = []
         arrays = [self._rebuild(argument, private) for argument in event.arguments]
         adjoints: list[Any] = []

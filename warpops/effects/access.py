@@ -24,9 +24,9 @@ from .forms import (
 )
 from .model import Site
 from .record import Access, Frame, Record
-from .source import holds_floats
+from .source import holds_floats, known_type
 from .state import Pattern, State, is_element, may_alias
-from .values import NO_TOKENS, Array, LocalArrayRead, ReadOf, Ref, Tokens, Value, only
+from .values import NO_TOKENS, Array, Carried, Doubt, LocalArrayRead, ReadOf, Ref, Tokens, Value, only
 
 PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed"})
 """Atomics of which Warp's adjoint neither reads the array nor consumes its cotangent."""
@@ -54,11 +54,35 @@ def index_form(value: object) -> Form:
     return Unknown("an index that can't be followed")
 
 
+def indices(record: Record, array: Array, values: Sequence[Value], site: Site) -> tuple[tuple[Form, ...], Tokens]:
+    """The forms of indices into an array, and what they depend on."""
+    forms = tuple(v.form if isinstance(v.form, Whole) else index_form(v) for v in values)
+    if holds_floats(array.dtype) or record.inside:
+        stray(record, values, forms, site)
+    return forms, NO_TOKENS.union(*(v.tokens for v in values))
+
+
+def stray(record: Record, values: Sequence[Value], forms: Sequence[Form], site: Site) -> None:
+    """Refuse the gradient where the adjoint may have an index that the kernel never had, and write there."""
+    for value, form in zip(values, forms, strict=True):
+        if isinstance(form, Clamped) and form.low and form.bounds:
+            continue
+        for token in value.tokens:
+            if isinstance(token, Carried) and token not in record.harmless:
+                loop = record.loop_sites.get(token.loop)
+                where = f" (at {loop})" if loop is not None else ""
+                message = (
+                    f"the loop's variable '{token.name}' is an index here, and Warp's adjoint has another value of it "
+                    f"than the loop{where} had, so that it may write outside of the array"
+                )
+                record.warn(Doubt("index", site, message))
+
+
 def narrow(array: Array, forms: Sequence[Form]) -> Array:
     """The view ``array[forms]`` with fewer indices than axes; a ``Whole`` keeps its axis."""
     refs = frozenset(Ref(ref.root, pattern_of(ref, forms), True) for ref in array.refs)
     kept = sum(isinstance(form, Whole) for form in forms)
-    return replace(array, refs=refs, ndim=max(array.ndim - len(forms) + kept, 0))
+    return replace(array, copied=True, refs=refs, ndim=max(array.ndim - len(forms) + kept, 0))
 
 
 def pattern_of(ref: Ref, forms: Sequence[Form]) -> Pattern:
@@ -111,9 +135,6 @@ def read(
     state = record.state
     active = holds_floats(array.dtype)
     taints = set(tokens | array.tokens)
-    if active:
-        record.need(tokens | array.tokens, site)
-        record.flow(True)
     several = len(array.refs) > 1 or array.local or bool(record.possible)
     depends = ALL if array.local else NONE
     for ref in array.refs:
@@ -128,6 +149,9 @@ def read(
         taints.add(token)
         if record.shielded:  # a gradient of the user's own may read it as well
             record.events.setdefault(token, site)
+        for loop in record.loops:
+            if abs(loop) in record.run_time:
+                record.run_time[abs(loop)].reads.setdefault(token, site)
         _add(
             record,
             Access(
@@ -149,7 +173,9 @@ def read(
         taints.add(LocalArrayRead(frame.id))
     name = next((ref.root for ref in array.refs), "a local array")
     unknown = Unknown(f"values of '{name}'", False, depends, 1)
-    return Value(unknown, active=active, data=True, tokens=frozenset(taints), varies=depends)
+    value = Value(unknown, active, data=True, tokens=frozenset(taints), type=known_type(array.dtype), varies=depends)
+    value = record.needing(value, tokens | array.tokens, site)
+    return value if array.doubt is None else record.doubting(value, [array.doubt])
 
 
 def store(
@@ -165,7 +191,7 @@ def store(
 ) -> None:
     """Store an element, or a component of one."""
     state = record.state
-    _written_under(record, array, value.active, tokens, site)
+    _written_under(record, array, value, tokens, site)
     several = len(array.refs) > 1 or array.local or bool(record.possible)
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
@@ -210,16 +236,17 @@ def update(
 ) -> None:
     """Update an element atomically."""
     state = record.state
-    _written_under(record, array, value.active, tokens, site)
+    looks = name not in PURE_ATOMICS
+    if looks:
+        looked = {ReadOf(ref.root, True, site, name) for ref in array.refs} if value.active else NO_TOKENS
+        value = record.needing(value, value.tokens | looked, site)
+    _written_under(record, array, value, tokens, site)
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
         _overwrite(record, ref.root, pattern, site, name)
         state.written |= {(ref.root, pattern)}
-        if name not in PURE_ATOMICS:
-            token = ReadOf(ref.root, True, site, name)
-            state.read |= {(token, pattern)}
-            if value.active:
-                record.need(frozenset({token}), site)
+        if looks:
+            state.read |= {(ReadOf(ref.root, True, site, name), pattern)}
         _add(
             record,
             Access(
@@ -246,7 +273,8 @@ def escape(record: Record, array: Array, site: Site) -> None:
         if not record.silent:
             record.escapes.setdefault((ref.root, site))
         record.state.written |= {(ref.root, (Whole(True),) * len(ref.axes))}
-    record.flow(holds_floats(array.dtype))
+    if holds_floats(array.dtype):
+        record.warn(*record.judged)
 
 
 def _overwrite(record: Record, root: str, pattern: Pattern, site: Site, kind: str = "store") -> None:
@@ -256,14 +284,16 @@ def _overwrite(record: Record, root: str, pattern: Pattern, site: Site, kind: st
             record.overwritten.setdefault(token, site)
 
 
-def _written_under(record: Record, array: Array, active: bool, tokens: Tokens, site: Site) -> None:
+def _written_under(record: Record, array: Array, value: Value, tokens: Tokens, site: Site) -> None:
     """The adjoint of a write runs under the same conditions, at the same index."""
     if holds_floats(array.dtype):
-        record.need(tokens | array.tokens, site)
-        record.flow(active)
+        needed = tokens | array.tokens
         for condition in record.state.conditions:
             # A store ends the cotangent, whatever it stores.
-            record.need(condition.tokens if active else only(condition.tokens, ReadOf), site)
+            needed |= condition.tokens if value.active else only(condition.tokens, ReadOf)
+        if value.active:
+            record.warn(*record.judged)
+        record.stores(value, needed, site)
 
 
 def _distinct(pattern: Pattern, loop: int) -> bool:
