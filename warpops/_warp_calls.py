@@ -122,14 +122,10 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
         (wp, "to_torch", _read),
         (wp, "to_dlpack", _read),
         (_context, "pack_arg", functools.partial(_guard, "launch")),
+        (_context.runtime, "core", _guarded_core),
         (threading.Thread, "start", _refused),
     ]
     found += [(owner, "__init__", _making) for owner in handles.OBJECTS]
-    core: Any = _context.runtime.core  # type: ignore[attr-defined]
-    for prefix, function in NATIVE.items():
-        for name in dir(core):
-            if name.startswith(prefix):
-                found.append((core, name, functools.partial(_guard, function)))
     for owner in (wp, _context):
         found += [(owner, "launch", _watched_launch), (owner, "copy", _watched_call)]
     for name in ("fill_", "zero_"):
@@ -257,6 +253,24 @@ def _guard(function: str, name: str, original: Any) -> Any:
         return original(*args, **kwargs)
 
     return guard
+
+
+class _Core:
+    """Warp's native library, with guards in place of the functions of ``NATIVE``."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        for name, original in vars(core).items():
+            function = next((NATIVE[prefix] for prefix in NATIVE if name.startswith(prefix)), None)
+            setattr(self, name, original if function is None else _guard(function, name, original))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+
+@functools.lru_cache(maxsize=1)
+def _guarded_core(name: str, original: Any) -> Any:
+    return _Core(original)
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------

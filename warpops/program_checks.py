@@ -58,8 +58,8 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
             return bound + limit.offset
         value = values.get(bound if isinstance(bound, str) else bound[0])
         if isinstance(bound, str):
-            number = value_checks.plain_number(value)
-            return int(number) + limit.offset if isinstance(number, int) else None
+            number = _int_of(value)
+            return number + limit.offset if number is not None else None
         return int(value.shape[bound[1]]) + limit.offset if isinstance(value, wp.array) else None
 
     for label, known in effects.arrays.items():
@@ -108,11 +108,11 @@ def check_handles(op: str, kernel: Any, effects: Effects, values: dict[str, Any]
     title = f"{op}: the program launches {kernel.key}"
     found = {}
     for label, value in values.items():
-        number = value_checks.plain_number(value)
-        if not isinstance(number, int) or isinstance(number, bool):
+        number = _int_of(value)
+        if number is None:
             continue
         if label in effects.handles:
-            where = torch.device(wp.device_to_torch(device))
+            where = torch.device(wp.device_to_torch(wp.get_device(device)))
             handles.check_handle(title, label, effects.handles[label], number, where)
         known = handles.object_of(number)
         if known is not None:
@@ -132,9 +132,9 @@ def check_followed(
         GradientError: an argument is an address, or an array holds structs that hold arrays.
     """
     for label, value in values.items():
-        number = value_checks.plain_number(value)
-        address = isinstance(number, int) and any(low <= number < high for low, high in spans)
-        if isinstance(number, int) and number and effects.opaque and handles.object_of(number) is None:
+        number = _int_of(value)
+        address = number is not None and any(low <= number < high for low, high in spans)
+        if number and effects.opaque and handles.object_of(number) is None:
             address = address or dict(_warp.argument_types(kernel)).get(label) is wp.uint64
         if address:
             raise GradientError(
@@ -146,6 +146,13 @@ def check_followed(
                 f"{op}: the program gives {kernel.key} an array of structs that hold arrays for '{label}', through which "
                 f"the op can't follow gradients; pass the arrays themselves"
             )
+
+
+def _int_of(value: Any) -> int | None:
+    if isinstance(value, (wp.array, float, bool)) or value is None:
+        return None
+    number = value_checks.plain_number(value)
+    return number if isinstance(number, int) else None
 
 
 def _holds_arrays(dtype: Any) -> bool:

@@ -155,7 +155,8 @@ class Run:
         effects, uses = uses_of(kernel)
         given = dict(leaves(kernel, arguments))
         check_launch(self.op, kernel, effects, given, call["dim"])
-        objects = check_handles(self.op, kernel, effects, given, wp.get_device(call["device"]))
+        device = call["device"] if call["stream"] is None else call["stream"].device
+        objects = check_handles(self.op, kernel, effects, given, device)
         if not self.recording:
             self._check_inputs(given, uses)
             return original(**call)
