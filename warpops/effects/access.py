@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .facts import Known
+from .facts import closure
 from .forms import (
     ALL,
     NONE,
@@ -36,7 +36,7 @@ def settle(form: Affine, facts: Facts) -> Affine | Clamped:
     """What a number is known to be under the facts, for where they are forgotten: ``i - 1`` where ``i > 0`` isn't negative."""
     if form.base is None or not any(form.base in (fact.left.base, fact.right.base) for fact in facts):
         return form
-    known = Known(facts, form)
+    known = closure(facts, form)
     least = known.least(form)
     bounds: dict[Base | None, int] = {form.base: 1 + form.offset}
     for base in {base for fact in facts for base in (fact.left.base, fact.right.base)}:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .facts import Known
-from .forms import NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal
+from .facts import closure
+from .forms import NO_FACTS, NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal
 from .model import Site
 from .record import Record
 from .source import holds_floats, overload
@@ -268,7 +268,7 @@ def _as_clamped(form: Form | None) -> Clamped | None:
         parts = [part for one in form.forms if (part := _as_clamped(one)) is not None]
         return Clamped(all(part.low for part in parts), frozenset.intersection(*(part.bounds for part in parts)))
     if isinstance(form, Affine):
-        least = Known((), form).least(form)
+        least = closure(NO_FACTS, form).least(form)
         return Clamped(least is not None and least >= 0, frozenset({_after(form)}))
     return None
 

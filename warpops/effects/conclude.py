@@ -56,7 +56,8 @@ def conclude_array(
         tested=name in record.tested,
         null_adjoint_safe=name not in record.unsafe,
         measured=name in record.measured,
-        wraps=any(may_wrap(form, access.facts) for access in accesses for form in access.pattern),
+        wraps=name in record.unsafe
+        and any(may_wrap(form, access.facts) for access in accesses for form in access.pattern),
         replayed=any(access.inside for access in (*stores, *atomics)),
     )
 

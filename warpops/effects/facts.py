@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import lru_cache
 
-from .forms import Affine, Arg, Base, Coord, Facts, Less, Loop, Shape, Size
+from .forms import Affine, Arg, Base, Coord, Facts, Loop, Shape, Size
 
 _Node = Base | None
 """A number that isn't known; None is 0."""
@@ -13,7 +13,7 @@ _Node = Base | None
 class Known:
     """The closure of certain facts: the least ``w`` with ``a - b <= w``, for all that is named in them."""
 
-    def __init__(self, facts: Iterable[Less], *asked: Affine) -> None:
+    def __init__(self, facts: Facts, *asked: Affine) -> None:
         edges: dict[tuple[_Node, _Node], int] = {}
 
         def note(a: _Node, b: _Node, most: int) -> None:
@@ -72,9 +72,15 @@ class Known:
         )
 
 
+@lru_cache(4096)
+def closure(facts: Facts, *asked: Affine) -> Known:
+    """The closure of the facts, and of what is known of the numbers asked for."""
+    return Known(facts, *asked)
+
+
 def follows(facts: Facts, left: Affine, right: Affine) -> bool:
     """Whether ``left < right`` follows from the facts."""
-    return Known(facts, left, right).less(left, right)
+    return closure(facts, left, right).less(left, right)
 
 
 def limits(facts: Facts) -> frozenset[Size] | None:

@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from .facts import Known
-from .forms import Affine, Arg, Clamped, Coord, Facts, Form, Loop, OneOf, Shape, Size, Unknown, bare_coordinate
+from .facts import Known, closure
+from .forms import (
+    NO_FACTS,
+    Affine,
+    Arg,
+    Clamped,
+    Coord,
+    Facts,
+    Form,
+    Loop,
+    OneOf,
+    Shape,
+    Size,
+    Unknown,
+    bare_coordinate,
+)
 from .model import AxisUse, Below, Limit, Need
 from .record import Access
 from .state import Condition
@@ -45,7 +59,7 @@ def limit(bound: Shape | Arg | int | None, offset: int = 0) -> Limit:
 def may_wrap(form: Form, facts: Facts) -> bool:
     """Whether an index may be negative."""
     if isinstance(form, Affine):
-        least = Known(facts, form).least(form)
+        least = closure(facts, form).least(form)
         return least is None or least < 0
     if isinstance(form, OneOf):
         return any(may_wrap(one, facts) for one in form.forms)
@@ -92,7 +106,7 @@ class _Axis:
         if one_of and isinstance(form, Affine) and form.base is None:
             # A negative one may be a mark that is never used.
             marked = replace(access, possible=access.possible or form.offset < 0)
-            self._need(marked, Known(access.facts, self.size), max(form.offset + 1, -form.offset))
+            self._need(marked, closure(access.facts, self.size), max(form.offset + 1, -form.offset))
         elif isinstance(form, Affine):
             self._affine(form, access, line)
         elif isinstance(form, Clamped):
@@ -105,7 +119,7 @@ class _Axis:
             self.uncovered[f"touched as a whole, a slice or a tile {line}"] = None
 
     def _affine(self, form: Affine, access: Access, line: str) -> None:
-        known = Known(access.facts, form, self.size)
+        known = closure(access.facts, form, self.size)
         below = known.less(form, self.size)
         least = known.least(form)
         base = form.base
@@ -121,7 +135,7 @@ class _Axis:
             else:
                 self.uncovered[f"indexed by a size {line}"] = None
             return
-        elif isinstance(base, Loop) and Known((), form, self.size).less(form, self.size):
+        elif isinstance(base, Loop) and closure(NO_FACTS, form, self.size).less(form, self.size):
             self._loop(form, line)
             return
         elif below and least is not None:
@@ -150,7 +164,7 @@ class _Axis:
         self.clamped, self.offset = self.clamped or kept, self.offset or not kept
 
     def _clamped(self, form: Clamped, access: Access, line: str) -> None:
-        known = Known(access.facts, self.size, *form.bounds)
+        known = closure(access.facts, self.size, *form.bounds)
         kept = any(known.less(Affine(b.base, b.offset - 1), self.size) for b in form.bounds)
         if not form.low or not form.bounds:
             self.offset = True

@@ -138,7 +138,7 @@ class ArrayEffects:
     """Its shape (or another part of its descriptor) is read. The reverse of that assigns 0 to the same part of the array's
     explicit adjoint."""
     wraps: bool = False
-    """An index may be negative, for all that is known."""
+    """An index may be negative, for all that is known. Asked where a null adjoint isn't safe."""
     replayed: bool = False
     """Written in a function that the kernel calls. Warp's adjoint calls it again, stores and all, where it leaves out the
     stores of the kernel itself."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from .facts import Known
-from .forms import NO_FACTS, Affine, Arg, Clamped, Coord, Coordinates, Facts, Form, Less, Shape, Unknown, varies
+from .facts import closure
+from .forms import NO_FACTS, Affine, Arg, Clamped, Coord, Coordinates, Facts, Form, Less, Loop, Shape, Unknown, varies
 from .indices import limit
 from .model import Hazard, Premise
 from .record import Access
@@ -51,9 +51,20 @@ def raced(name: str, stores: Sequence[Access], rank: int | None, apart: Coordina
 
 def _shares(store: Access, coordinate: int) -> bool:
     """Whether threads that differ in a coordinate alone store to the same element."""
-    if any(coordinate in varies(form) for form in store.pattern) or not _plain(store.pattern):
+    if any(_tells(form, coordinate) for form in store.pattern) or not _plain(store.pattern):
         return False
     return _free(store, coordinate)
+
+
+def _tells(form: Form, coordinate: int) -> bool:
+    """Whether an index may be another one for each thread along a coordinate."""
+    loop = form.base if isinstance(form, Affine) else None
+    if isinstance(loop, Loop) and loop.upper is not None:
+        # ``range(i)`` begins and ``range(i, n)`` ends alike for all.
+        ends = isinstance(loop.upper.base, Coord)
+        if ends == (loop.start is not None) and (not ends or loop.upper.base == Coord(coordinate)):
+            return False
+    return coordinate in varies(form)
 
 
 def _plain(pattern: Sequence[Form]) -> bool:
@@ -63,7 +74,7 @@ def _plain(pattern: Sequence[Form]) -> bool:
 
 def _pinned(store: Access) -> bool:
     return any(
-        Known(store.facts, form).pinned(form.base)
+        closure(store.facts, form).pinned(form.base)
         for form in store.pattern
         if isinstance(form, Affine) and isinstance(form.base, Coord)
     )
@@ -73,7 +84,7 @@ def _free(store: Access, coordinate: int) -> bool:
     """Whether the conditions of a store leave more than one thread along a coordinate, for all that is known."""
     if any(coordinate in c.varies and not c.exact for c in store.conditions):
         return False
-    return not Known(store.facts, Affine(Coord(coordinate))).pinned(Coord(coordinate))
+    return not closure(store.facts, Affine(Coord(coordinate))).pinned(Coord(coordinate))
 
 
 def _merging(store: Access, coordinate: int) -> int | None:
@@ -124,7 +135,7 @@ def _meet(one: Access, other: Access, rank: int) -> bool:
     there = {Less(Affine(None, -1), place) for place in places.values()}
     facts = one.facts | _elsewhere(other.facts, places) | there
     return any(
-        Known(facts | {less}).possible
+        closure(facts | {less}).possible
         for axis, place in places.items()
         if place != Affine(Coord(axis))
         for less in (Less(place, Affine(Coord(axis))), Less(Affine(Coord(axis)), place))
