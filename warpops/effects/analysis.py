@@ -46,13 +46,14 @@ def _analyse(kernel: Any) -> Effects:
     end = _end(record, frame)
     rank = None if record.lost_rank else max(record.ranks, default=0)
     guards = find_guards(record)
+    hazards = find_hazards(record, rank)
     return Effects(
         file=code.file,
         line=code.first_line,
         tid_rank=rank,
         arrays={name: conclude_array(record, name, t, rank, end, guards) for name, t in arrays.items()},
         guards=guards,
-        hazards=find_hazards(record, rank),
+        hazards=hazards,
         opaque=tuple(record.opaque),
         tiled=record.tiled,
         handles={name: frozenset(kinds) for name, kinds in record.handles.items() if name not in _compared(code.body)},

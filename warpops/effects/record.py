@@ -96,6 +96,8 @@ class Record:
     opaque: dict[Site, None] = field(default_factory=dict)
     stored: list[Trace] = field(default_factory=list)
     """Of what reaches memory."""
+    events: dict[Token, Site] = field(default_factory=dict)
+    """After the run: where the adjoint first needs the value behind a token."""
     judged: list[Doubt] = field(default_factory=list)
     """The loops around this point whose adjoint Warp doesn't run as the kernel did."""
     restored: dict[str, Site] = field(default_factory=dict)
@@ -158,14 +160,29 @@ class Record:
     def stores(self, value: Abstract, tokens: Tokens, site: Site) -> None:
         """The value reaches memory, where the adjoint needs what is behind these tokens."""
         if not self.silent and not self.shielded:
-            trace = merged(traces_of(value))
-            self.stored.append(self._needs(trace, tokens, site))
+            self.stored.append(self._needs(merged(traces_of(value)), tokens, site))
 
     def warn(self, *doubts: Doubt) -> None:
-        """Warp's adjoint may be wrong here, whatever the value is."""
+        """Warp's adjoint may be wrong here, whatever the values are."""
         if not self.silent and not self.shielded:
             self.stored.append(Trace([], doubts=doubts))
 
     def _needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
         order = self.fresh()
         return Trace([trace] if trace is not None else [], tuple(Need(token, site, order) for token in tokens))
+
+    def reached(self) -> tuple[list[Need], list[Doubt]]:
+        """What holds of the values that reach memory: what all that their gradients go through needs, in order."""
+        needs: list[Need] = []
+        doubts: list[Doubt] = []
+        seen: set[int] = set()
+        pending = list(self.stored)
+        while pending:
+            trace = pending.pop()
+            if id(trace) not in seen:
+                seen.add(id(trace))
+                needs.extend(trace.needs)
+                doubts.extend(trace.doubts)
+                pending.extend(trace.sources)
+        needs.sort(key=lambda need: need.order)
+        return needs, doubts

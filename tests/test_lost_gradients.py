@@ -1,0 +1,150 @@
+"""What an op says of a gradient that Warp's adjoint has wrong: a warning at decoration, or an error at the backward."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import warp as wp
+
+from warpops import GradientError, GradientWarning, warp_op, warp_program
+
+
+@wp.kernel
+def strided(x: wp.array[wp.float64], y: wp.array[wp.float64], stride: int):
+    i = wp.tid()
+    while i < y.shape[0]:
+        y[i] = x[i] * x[i]
+        i += stride
+
+
+@wp.kernel
+def gathered(x: wp.array[wp.float64], y: wp.array[wp.float64]):
+    i = wp.tid()
+    v = wp.vec4d()
+    c = int(0)
+    for k in range(x.shape[0]):
+        v[c] = x[k]
+        c += 1
+    y[i] = v[0] * v[1]
+
+
+def test_an_index_that_a_loop_carries_is_refused_at_the_backward_alone() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        op = warp_op(strided, "x[n] -> y[n]", dim="stride")
+        x = torch.arange(5, dtype=torch.float64, requires_grad=True)
+        y = op(x, 2)
+    assert y.tolist() == [0.0, 1.0, 4.0, 9.0, 16.0]
+    with pytest.raises(GradientError, match=rf"'i' is an index here.*{__file__}:\d+") as caught:
+        y.sum().backward()
+    line = strided.adj.fun_lineno + 3
+    assert f"{__file__}:{line}" in str(caught.value)
+    assert x.grad is None
+
+
+def test_an_index_into_a_local_vector_is_refused() -> None:
+    op = warp_op(gathered, "x[n] -> y[m]", sizes="m", dim="m")
+    x = torch.tensor([2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    y = op(x, 1)
+    assert y.item() == 6.0
+    with pytest.raises(GradientError, match="'c' is an index here"):
+        y.sum().backward()
+
+
+def test_a_program_refuses_the_gradient_too() -> None:
+    @warp_program("x[n] -> y[n]")
+    def both(x: wp.array[wp.float64], y: wp.array[wp.float64]):
+        wp.launch(strided, dim=2, inputs=[x, y, 2])
+
+    x = torch.arange(5, dtype=torch.float64, requires_grad=True)
+    y = both(x)
+    with pytest.raises(GradientError, match="'i' is an index here"):
+        y.sum().backward()
+
+
+def test_a_fraction_is_warned_of_by_its_line() -> None:
+    def fraction(x: wp.array[wp.float64], y: wp.array[wp.float64]):
+        i = wp.tid()
+        t = wp.frac(x[i])
+        y[i] = t * x[i]
+
+    kernel = wp.kernel(fraction)
+    with pytest.warns(GradientWarning, match="no adjoint for wp.frac") as caught:
+        warp_op(kernel)
+    assert len(caught) == 1
+    assert f"{__file__}:{kernel.adj.fun_lineno + 2}:" in str(caught[0].message)
+
+
+@wp.kernel
+def heights(mesh: wp.uint64, x: wp.array[float], z: wp.array[float]):
+    i = wp.tid()
+    m = wp.mesh_get(mesh)
+    z[i] = m.points[i][2] * x[i]
+
+
+@wp.kernel
+def corner(mesh: wp.uint64, x: wp.array[float], z: wp.array[float]):
+    i = wp.tid()
+    z[i] = wp.mesh_get_point(mesh, i)[2] * x[i]
+
+
+@wp.kernel
+def third(mesh: wp.uint64, x: wp.array[float], z: wp.array[float]):
+    i = wp.tid()
+    z[i] = float(wp.mesh_get(mesh).indices[2]) * x[i]
+
+
+@wp.kernel
+def closest(mesh: wp.uint64, p: wp.array[wp.vec3], z: wp.array[float]):
+    i = wp.tid()
+    query = wp.mesh_query_point(mesh, p[i], 10.0)
+    if query.result:
+        q = wp.mesh_eval_position(mesh, query.face, query.u, query.v)
+        z[i] = wp.length(q - p[i])
+
+
+@pytest.mark.parametrize("kernel", [heights, corner], ids=["points", "corner"])
+def test_a_value_of_a_mesh_is_warned_of(kernel: wp.Kernel) -> None:
+    with pytest.warns(GradientWarning, match="a mesh's vertices"):
+        warp_op(kernel)
+
+
+@pytest.mark.parametrize("kernel", [third, closest], ids=["index", "closest"])
+def test_a_mesh_that_is_only_asked_is_not(kernel: wp.Kernel) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warp_op(kernel)
+
+
+@wp.struct
+class Rows:
+    data: wp.array2d[wp.float64]
+
+
+@wp.func
+def first(row: wp.array[wp.float64]):
+    return row[0] * row[0]
+
+
+@wp.func_grad(first)
+def adj_first(row: wp.array[wp.float64], adj_ret: wp.float64):
+    wp.adjoint[row][0] += wp.float64(2.0) * row[0] * adj_ret
+
+
+@wp.kernel
+def of_rows(x: wp.array2d[wp.float64], y: wp.array[wp.float64]):
+    i = wp.tid()
+    y[i] = first(x[i])
+
+
+def test_a_row_given_to_a_function_with_a_gradient_of_its_own_is_warned_of() -> None:
+    with pytest.warns(GradientWarning, match="'first' has a gradient of its own") as caught:
+        op = warp_op(of_rows)
+    assert f"{__file__}:{of_rows.adj.fun_lineno + 3}:" in str(caught[0].message)
+    x = torch.tensor([[3.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    op(x).sum().backward()
+    assert x.grad is not None
+    assert not np.allclose(x.grad.numpy(), [[6.0, 0.0]]), "Warp has it right now: the warning can go"
