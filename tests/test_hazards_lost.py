@@ -135,13 +135,13 @@ def adj_first(r: wp.array[wp.float64], adj_ret: wp.float64):
     wp.adjoint[r][1] += r[0] * adj_ret
 
 
-@measured("view")
+@measured("view", undefined=True)
 def view_slice(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     y[i] = first(x[1:])
 
 
-@measured("view")
+@measured("view", undefined=True)
 def view_alias(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     a = x
@@ -154,7 +154,7 @@ def view_whole(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     y[i] = first(x)
 
 
-@measured("view", "shared")
+@measured("view", "shared", undefined=True)
 def view_branch(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     a = x

@@ -131,7 +131,7 @@ class Hazard:
     - ``"shared"``: an array written and read by different threads,
     - ``"no-adjoint"``: what Warp doesn't differentiate,
     - ``"mesh"``: a mesh's own arrays,
-    - ``"view"``: a view given to a function with a gradient of the user's.
+    - ``"view"``: a view given to a function with a gradient of the user's, which writes to a null array.
 
     ``arrays`` are the arrays whose gradients it concerns (empty: all).
     """
@@ -144,7 +144,7 @@ class Hazard:
     @property
     def refused(self) -> bool:
         """No gradient can be had, where others are warned of."""
-        return self.kind in ("counter", "index")
+        return self.kind in ("counter", "index", "view")
 
 
 @dataclass(frozen=True)
