@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import types
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
+import warp as wp
 
 from . import _warp
 from .declaration import Declaration, Term
@@ -26,8 +26,8 @@ from .kernel import inspect_kernel
 from .plan import OpPlan, Parameter, Slot, plan_op
 from .register import Registration
 from .rewrite import UnbatchableError, batch_source
+from .rewrite.source import make_function, make_kernel
 from .sizes import Expr, name
-from .source import compile_text
 
 MAX_RANK = 4
 """Dimensions of Warp's arrays and of its launches."""
@@ -51,6 +51,8 @@ def batched_plan(plan: OpPlan, batched: frozenset[str]) -> OpPlan:
         raise UnbatchableError(str(error)) from error
     if [s.name for s in made.slots] != [s.name for s in plan.slots] or made.results != plan.results:
         raise UnbatchableError("the rewritten kernel is not what the op's kernel is")
+    if plan.adjoint is not None and made.adjoint is None:
+        raise UnbatchableError("the batched kernel's adjoint can't be made right")
     return _with_decisions(made, plan)
 
 
@@ -103,32 +105,12 @@ def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
     rewritten = batch_source(
         _warp.source_text(kernel), code, [s.label for s in arrays], labels, plan.effects.tid_rank or 0
     )
-    function = _function(code.func, rewritten.text, rewritten.name, rewritten.warp)
     lifted = {slot.leaf.path for slot in arrays}
-    function.__annotations__ = {
+    annotations = {
         argument: _lifted_type(warp_type, (argument,), lifted) for argument, warp_type in _warp.argument_types(kernel)
     }
-    return _warp.sibling_kernel(kernel, function, rewritten.name)
-
-
-def _function(original: Any, text: str, own: str, warp: str) -> types.FunctionType:
-    """The rewritten text as a function with the original's globals and the very cells of its closure."""
-    import warp as warp_module
-
-    cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
-    cells[warp] = types.CellType(warp_module)
-    names = [n for n in cells if n != own]
-    lines = ["def enclosing():", f"    {' = '.join(names)} = None"]
-    lines += [f"    {line}" if line else line for line in text.splitlines()]
-    lines += [f"    return {own}", ""]
-    scope: dict[str, Any] = {}
-    entry = compile_text("\n".join(lines), scope, f"{own} vmap")
-    code = scope["enclosing"]().__code__
-    function = types.FunctionType(code, original.__globals__, own, None, tuple(cells[n] for n in code.co_freevars))
-    function.__dict__["text"] = entry  # Warp reads it when it builds the kernel
-    function.__module__ = original.__module__
-    function.__qualname__ = own
-    return function
+    function = make_function(code.func, rewritten.text, rewritten.name, {rewritten.warp: wp}, annotations)
+    return make_kernel(kernel, function, rewritten.name)
 
 
 def _lifted_type(warp_type: Any, path: tuple[str, ...], lifted: set[tuple[str, ...]]) -> Any:

@@ -137,6 +137,9 @@ def read(
             state.read_back |= {(ref.root, pattern)}
         if active:
             taints.add(ReadOf(ref.root, after))
+            for loop in record.loops:
+                if abs(loop) in record.run_time:
+                    record.run_time[abs(loop)].reads.setdefault(ReadOf(ref.root, after), site)
         _add(
             record,
             Access(

@@ -48,6 +48,7 @@ from .values import (
     Counter,
     Doubt,
     Element,
+    Held,
     LocalArrayRead,
     Object,
     SomeType,
@@ -60,6 +61,7 @@ from .values import (
     merged,
     tokens_of,
     traces_of,
+    with_tokens,
     with_trace,
     without_tokens,
 )
@@ -383,6 +385,8 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         else:
             env[name] = replace(value, const=NOTHING) if isinstance(value, Value) else value
     callee = Frame(code_of(function.adj), record.fresh(), env, references)
+    for name in callee.code.looped & env.keys():
+        env[name] = with_tokens(env[name], frozenset({Held(callee.id, name, 0)}))
     before = record.state
     record.state = before.copy()
     record.depth += 1
@@ -409,7 +413,7 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     if callee.lost is not None:
         result = record.doubting(result, [callee.lost])
     # Replaying the call gives the right result, whatever loops are inside.
-    return without_tokens(result, (Carried, Component, LocalArrayRead), callee.id)
+    return without_tokens(result, (Carried, Component, Held, LocalArrayRead), callee.id)
 
 
 def _by_reference(record: Record, frame: Frame, value: Abstract, node: ast.expr) -> Abstract:

@@ -19,6 +19,7 @@ from .values import (
     Component,
     Doubt,
     Element,
+    Held,
     Object,
     Shapes,
     Tuple,
@@ -282,7 +283,7 @@ def _settled(value: Abstract, state: State) -> Abstract:
 
 def copied(value: Abstract) -> Abstract:
     """A value as another variable has it: Warp copies vectors on assignment."""
-    return without_tokens(value, Component)
+    return without_tokens(value, (Component, Held))
 
 
 def _call(record: Record, frame: Frame, node: ast.Call) -> Abstract:

@@ -8,7 +8,17 @@ from .forms import Affine, Coord, Earlier, Loop, bare_coordinate
 from .model import Hazard, Site
 from .record import Access, Record
 from .source import holds_floats
-from .values import Carried, Component, Counter, Left, LocalArrayRead, ReadOf
+from .values import (
+    Carried,
+    Component,
+    Counter,
+    Held,
+    Left,
+    LocalArrayRead,
+    Need,
+    ReadOf,
+    Through,
+)
 
 
 def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
@@ -22,7 +32,11 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
         found.setdefault((kind, site), Hazard(kind, site, message, arrays))
 
     for doubt in doubts:
-        add(doubt.kind, doubt.site, doubt.message)
+        if isinstance(doubt, Through):
+            record.run_time[doubt.loop].active = True
+        else:
+            add(doubt.kind, doubt.site, doubt.message)
+    _judge_loops(record, needs, add)
     for token, site in record.events.items():
         if isinstance(token, Carried):
             _carried(record, token, site, add)
@@ -59,6 +73,32 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
             for kind, site, message in _array_hazards(record, name, rank):
                 add(kind, site, message, (name,))
     return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
+
+
+def _judge_loops(record: Record, needs: list[Need], add: object) -> None:
+    """What the adjoint needs of each loop, and then of what the loop reads: to be made again from that."""
+    assert callable(add)
+    held: dict[Held, list[Need]] = {}
+    for need in needs:
+        if isinstance(need.token, Carried) and need.token.loop in record.run_time:
+            loop = record.run_time[need.token.loop]
+            (loop.inside if need.token.loop in need.loops else loop.after).add(need.token.name)
+        elif isinstance(need.token, Held):
+            held.setdefault(need.token, []).append(need)
+    for loop in record.run_time.values():
+        for token in loop.overwrites:
+            early = next((need for need in held.get(token, ()) if need.order < loop.order), None)
+            if early is not None:
+                loop.before.add(token.name)
+                add(
+                    "loop-product",
+                    early.site,
+                    f"the adjoint needs the value of '{token.name}' here, and has what the run-time loop at "
+                    f"{loop.code.site(loop.node)} makes of it",
+                )
+        if loop.inside or loop.after or (loop.left and loop.active):
+            for read, site in loop.reads.items():
+                record.events.setdefault(read, site)
 
 
 def _carried(record: Record, token: Carried, site: Site, add: object) -> None:

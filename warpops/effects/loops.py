@@ -15,20 +15,27 @@ from dataclasses import replace
 from . import arithmetic
 from .expressions import evaluate, meet_envs, number
 from .forms import Affine, Arg, Clamped, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, bare_coordinate, literal
-from .record import Frame, LoopContext, Record
+from .record import Frame, LoopContext, Record, RunTimeLoop
+from .source import assigned
 from .state import Pattern, State, Written, leave_loop, meet_must, merge, never_taken
 from .values import (
     NO_TOKENS,
     NOTHING,
+    PLAIN,
     Abstract,
     Array,
     Carried,
     Doubt,
+    Held,
     Left,
+    Struct,
+    Through,
     Tokens,
     Trace,
     Value,
+    is_active,
     join,
+    tokens_of,
     traces_of,
     with_tokens,
     with_trace,
@@ -103,14 +110,14 @@ def _loop_variable(loop: int, forms: list[object]) -> Loop:
         last = literal(stop) if isinstance(stop, Affine) else None
         upper = Affine(start.base, start.offset + 1) if isinstance(start, Affine) else None
         full = stride == -1 and last == -1
-        return Loop(loop, upper, first, full, last is not None and last >= -1)
+        return Loop(loop, upper, first, full, last is not None and last >= -1, direction=-1)
     upper = stop if isinstance(stop, Affine) else None
     nonneg = (first is not None and first >= 0) or (
         isinstance(start, Affine)
         and start.offset >= 0
         and (isinstance(start.base, (Coord, Shape)) or (isinstance(start.base, Loop) and start.base.nonneg))
     )
-    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg)
+    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1)
 
 
 def _has_static(frame: Frame, node: ast.For) -> bool:
@@ -166,22 +173,6 @@ def _is_query(test: ast.expr) -> bool:
     return "query" in name and name.endswith("_next")
 
 
-def assigned(body: Iterable[ast.AST]) -> set[str]:
-    """The names that statements assign, or store a part of."""
-    found: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-                base: ast.expr = node
-                while isinstance(base, (ast.Subscript, ast.Attribute)):
-                    base = base.value
-                if isinstance(base, ast.Name):
-                    found.add(base.id)
-    return found
-
-
 def _rebound(body: Iterable[ast.AST]) -> set[str]:
     return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
@@ -219,6 +210,8 @@ def _run(
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
     doubts = [] if unrolled else _doubts(record, frame, node, loop)
     before, outer = record.state, dict(frame.env)
+    if not unrolled and not record.shielded:
+        _begin(record, frame, node, loop, names)
     head = {
         n: with_tokens(_varying(v, loop), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()
     }
@@ -259,6 +252,8 @@ def _run(
     for n in names & frame.env.keys():
         frame.env[n] = record.doubting(frame.env[n], doubts)
     _changed_in_turns(record, began)
+    if loop in record.run_time:
+        _end(record, frame, node, loop, outer)
     if not unrolled:
         carried |= {n: frozenset({Carried(loop, n, frame.id)}) for n in index if n}
         record.harmless |= {t for n, tokens in carried.items() if _is_harmless(outer.get(n)) for t in tokens}
@@ -268,6 +263,46 @@ def _run(
     )
     _variables_behind(record, frame, outer, carried)
     record.state = state
+
+
+def _begin(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, names: set[str]) -> None:
+    """Note a loop, and the variables that it overwrites."""
+    found = record.run_time.setdefault(loop, RunTimeLoop(frame.code, node))
+    found.order = record.fresh()
+    found.left = loop in record.while_loops or _is_left(node)
+    for name in names:
+        own = [t for t in tokens_of(frame.env.get(name, PLAIN)) if isinstance(t, Held) and t.name == name]
+        token = max(own, key=lambda t: t.version, default=None)
+        if token is not None and token.frame == frame.id:
+            found.overwrites.setdefault(token)
+
+
+def _end(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, outer: dict[str, Abstract]) -> None:
+    """Note what a loop's body was found to do."""
+    found = record.run_time[loop]
+    for name, value in frame.env.items():
+        if value is outer.get(name):
+            continue
+        if not isinstance(value, (Value, Struct)):
+            found.fixed.add(name)
+        elif name not in outer and is_active(value) and _read_after(frame, node, name):
+            found.after.add(name)
+            message = f"Warp's adjoint loses the gradient of '{name}', which the loop makes and which is used after it"
+            frame.env[name] = record.doubting(value, [Doubt("loop-product", frame.code.site(node), message)])
+
+
+def _is_left(node: ast.For | ast.While) -> bool:
+    return _leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s))
+
+
+def _read_after(frame: Frame, loop: ast.AST, name: str) -> bool:
+    """Whether a variable that a loop makes is read behind it."""
+    last = getattr(loop, "end_lineno", 0) or 0
+    return any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n.lineno > last
+        for s in frame.code.body
+        for n in ast.walk(s)
+    )
 
 
 def _is_harmless(value: Abstract | None) -> bool:
@@ -323,7 +358,7 @@ def _pass(
     index: dict[str, Abstract],
     loop: int,
     variable: bool,
-    doubts: list[Doubt],
+    doubts: list[Doubt | Through],
 ) -> tuple[State, bool]:
     """One pass over the body: the state at its end, and whether a ``break`` may end the loop before."""
     record.harmless -= {t for t in record.harmless if isinstance(t, Carried) and t.loop == loop}
@@ -466,12 +501,13 @@ def _end_path(record: Record) -> None:
     record.state.alive = False
 
 
-def _doubts(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> list[Doubt]:
+def _doubts(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> list[Doubt | Through]:
     """Of what gradients flow through in a loop that the reverse pass doesn't run as the kernel did."""
     site = frame.code.site(node)
     if loop in record.while_loops:
-        return [Doubt("while", site, "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran")]
-    if _leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s)):
+        message = "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran"
+        return [Through(loop), Doubt("while", site, message)]
+    if _is_left(node):
         message = "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
-        return [Doubt("loop-exit", site, message)]
-    return []
+        return [Through(loop), Doubt("loop-exit", site, message)]
+    return [Through(loop)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,34 @@ class Hazard:
 
 
 @dataclass(frozen=True)
+class LoopNeeds:
+    """A loop that Warp doesn't unroll, and what Warp's adjoint of it would need and doesn't have."""
+
+    function: Any
+    """The Python function that it is in."""
+    line: int
+    """In the function's source, from 1; with ``column``, where the loop begins."""
+    column: int
+    site: Site
+    active: bool = False
+    """Gradients flow through it."""
+    left: bool = False
+    """It is a ``while``, or a ``break`` or ``return`` leaves it."""
+    inside: frozenset[str] = frozenset()
+    """Variables whose value at a turn is needed."""
+    after: frozenset[str] = frozenset()
+    """Variables whose value after the loop is needed, or whose gradient the loop's first turn back would clear."""
+    before: frozenset[str] = frozenset()
+    """Variables whose value from before the loop is needed."""
+    fixed: frozenset[str] = frozenset()
+    """Variables that it assigns and that can't be kept: arrays, tiles, functions."""
+
+    @property
+    def wrong(self) -> bool:
+        return bool(self.inside or self.after or self.before or (self.left and self.active))
+
+
+@dataclass(frozen=True)
 class Guard:
     """A bounds check on a coordinate: the body runs only where ``coordinate < bound``.
 
@@ -170,6 +199,10 @@ class Effects:
     arrays: dict[str, ArrayEffects] = field(default_factory=dict)
     guards: tuple[Guard, ...] = ()
     hazards: tuple[Hazard, ...] = ()
+    loops: tuple[LoopNeeds, ...] = ()
+    """All loops that Warp doesn't unroll, in the functions that the kernel calls too."""
+    array_stores: frozenset[tuple[Any, int, int]] = frozenset()
+    """The statements that store to an array, or add to one: function, line and column in its source."""
     opaque: tuple[Site, ...] = ()
     """Places behind which the analysis cannot see at all."""
     tiled: bool = False

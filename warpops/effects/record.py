@@ -11,7 +11,7 @@ from .forms import Form
 from .model import Site
 from .source import Code
 from .state import Condition, State
-from .values import Abstract, Component, Doubt, Need, Token, Tokens, Trace, merged, traces_of, with_trace
+from .values import Abstract, Component, Doubt, Held, Need, Through, Token, Tokens, Trace, merged, traces_of, with_trace
 
 _A = TypeVar("_A", bound=Abstract)
 
@@ -78,6 +78,24 @@ class Frame:
 
 
 @dataclass
+class RunTimeLoop:
+    """What a loop that Warp doesn't unroll makes its adjoint need."""
+
+    code: Code
+    node: ast.For | ast.While
+    active: bool = False
+    left: bool = False
+    order: int = 0
+    """When it began."""
+    overwrites: dict[Held, None] = field(default_factory=dict)
+    inside: set[str] = field(default_factory=set)
+    after: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
+    fixed: set[str] = field(default_factory=set)
+    reads: dict[Token, Site] = field(default_factory=dict)
+
+
+@dataclass
 class Record:
     """Everything an analysis run has seen."""
 
@@ -98,7 +116,7 @@ class Record:
     """Of what reaches memory."""
     events: dict[Token, Site] = field(default_factory=dict)
     """After the run: where the adjoint first needs the value behind a token."""
-    judged: list[Doubt] = field(default_factory=list)
+    judged: list[Doubt | Through] = field(default_factory=list)
     """The loops around this point whose adjoint Warp doesn't run as the kernel did."""
     restored: dict[str, Site] = field(default_factory=dict)
     """Where an array is stored to after it was read back."""
@@ -110,6 +128,8 @@ class Record:
     """What loops carry that was an index of no harm before the loop: its value in the adjoint of what follows the loop."""
     loop_sites: dict[int, Site] = field(default_factory=dict)
     while_loops: set[int] = field(default_factory=set)
+    run_time: dict[int, RunTimeLoop] = field(default_factory=dict)
+    array_stores: dict[tuple[Any, int, int], None] = field(default_factory=dict)
     handles: dict[str, set[str]] = field(default_factory=dict)
     """What an argument is the id of, by the builtins that it is given to."""
     ranks: set[int] = field(default_factory=set)
@@ -149,7 +169,7 @@ class Record:
             return value
         return with_trace(value, self._needs(merged(traces_of(value)), tokens, site))
 
-    def doubting(self, value: _A, doubts: Iterable[Doubt]) -> _A:
+    def doubting(self, value: _A, doubts: Iterable[Doubt | Through]) -> _A:
         """The value, of which Warp's adjoint may be wrong."""
         doubts = tuple(doubts)
         if self.shielded or not doubts:
@@ -162,19 +182,20 @@ class Record:
         if not self.silent and not self.shielded:
             self.stored.append(self._needs(merged(traces_of(value)), tokens, site))
 
-    def warn(self, *doubts: Doubt) -> None:
+    def warn(self, *doubts: Doubt | Through) -> None:
         """Warp's adjoint may be wrong here, whatever the values are."""
         if not self.silent and not self.shielded:
             self.stored.append(Trace([], doubts=doubts))
 
     def _needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
-        order = self.fresh()
-        return Trace([trace] if trace is not None else [], tuple(Need(token, site, order) for token in tokens))
+        order, loops = self.fresh(), frozenset(map(abs, self.loops))
+        needs = tuple(Need(token, site, order, loops) for token in tokens)
+        return Trace([trace] if trace is not None else [], needs)
 
-    def reached(self) -> tuple[list[Need], list[Doubt]]:
+    def reached(self) -> tuple[list[Need], list[Doubt | Through]]:
         """What holds of the values that reach memory: what all that their gradients go through needs, in order."""
         needs: list[Need] = []
-        doubts: list[Doubt] = []
+        doubts: list[Doubt | Through] = []
         seen: set[int] = set()
         pending = list(self.stored)
         while pending:

@@ -43,6 +43,8 @@ class Code:
     lines: tuple[str, ...]
     stored_into: frozenset[str]
     """Names of which a component, element or field is assigned somewhere."""
+    looped: frozenset[str]
+    """Names that a loop assigns."""
     closure: dict[str, Any]
 
     def site(self, node: ast.AST) -> Site:
@@ -72,12 +74,28 @@ def code_of(adjoint: Any) -> Code:
             first_line=int(adjoint.fun_lineno) or 1,
             lines=tuple(adjoint.source_lines),
             stored_into=frozenset(_stored_into(body)),
+            looped=frozenset(assigned(_loop_bodies(body))),
             closure=_codegen.get_closure_vars(adjoint.func),
         )
     return code
 
 
-def _stored_into(body: Iterable[ast.stmt]) -> Iterable[str]:
+def _loop_bodies(body: Iterable[ast.stmt]) -> Iterable[ast.AST]:
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.For, ast.While)):
+                yield from node.body
+
+
+def assigned(body: Iterable[ast.AST]) -> set[str]:
+    """The names that statements assign, or store a part of."""
+    found: set[str] = set(_stored_into(body := list(body)))
+    for statement in body:
+        found |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return found
+
+
+def _stored_into(body: Iterable[ast.AST]) -> Iterable[str]:
     for statement in body:
         for node in ast.walk(statement):
             if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):

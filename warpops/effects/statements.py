@@ -23,6 +23,7 @@ from .values import (
     Component,
     Doubt,
     Element,
+    Held,
     Object,
     Struct,
     Tuple,
@@ -72,6 +73,9 @@ def bind(record: Record, frame: Frame, name: str, value: Abstract, node: ast.AST
             token = Component(frame.id, name, version)
             record.bound[token] = record.fresh()
             value = with_tokens(value, frozenset({token}))
+        if name in frame.code.looped:
+            version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
+            value = with_tokens(value, frozenset({Held(frame.id, name, version)}))
     frame.env[name] = replace(value, copied=True) if isinstance(value, Array) else value
 
 
@@ -119,6 +123,7 @@ def _assign_to(record: Record, frame: Frame, target: ast.expr, value: Abstract, 
         return
     place = locate(record, frame, target)
     if place.array is not None:
+        _note_store(record, frame, node)
         stored = as_number(record, frame, value, node)
         access.store(
             record,
@@ -133,12 +138,17 @@ def _assign_to(record: Record, frame: Frame, target: ast.expr, value: Abstract, 
         store_part(record, frame, target, place, value, node)
 
 
+def _note_store(record: Record, frame: Frame, node: ast.AST) -> None:
+    record.array_stores.setdefault((frame.code.func, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+
+
 def store_part(
     record: Record, frame: Frame, target: ast.Subscript | ast.Attribute, place: Place, value: Abstract, node: ast.AST
 ) -> None:
     """Store into a part of a local: a struct's field, or a component of a vector or tile."""
     if isinstance(place.value, Array) and isinstance(target, ast.Subscript):
         # A store to a view: Warp has none, but a tile's.
+        _note_store(record, frame, node)
         access.store(record, place.value, (), as_number(record, frame, value, node), frame.code.site(node), view=True)
         return
     base: ast.expr = target
@@ -244,6 +254,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
     if place.array is None:
         if isinstance(place.value, Array):
             # ``view += tile``: some of it is written.
+            _note_store(record, frame, node)
             access.store(record, place.value, (), number(record, frame, node.value), site, view=True)
             return
         current = as_number(record, frame, place.value if place.value is not None else UNKNOWN, node)
@@ -254,6 +265,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
             result = arithmetic.combine(record, operator, current, value, text, site)
             store_part(record, frame, target, place, result, node)
         return
+    _note_store(record, frame, node)
     atomic = _ATOMIC_OPERATORS.get(type(node.op))
     if atomic is not None and adds_atomically(place.array.dtype) and not is_struct(place.array.dtype):
         value = number(record, frame, node.value)

@@ -23,6 +23,15 @@ class Carried:
 
 
 @dataclass(frozen=True)
+class Held:
+    """One binding of a local that a loop assigns: the reverse pass of the loop overwrites it."""
+
+    frame: int
+    name: str
+    version: int
+
+
+@dataclass(frozen=True)
 class Counter:
     """The value that an atomic returned: the replay doesn't execute atomics."""
 
@@ -61,7 +70,14 @@ class Left:
     loop: int
 
 
-Token: TypeAlias = Carried | Counter | Component | ReadOf | LocalArrayRead | Left
+@dataclass(frozen=True)
+class Through:
+    """The gradient of a value goes through a loop that Warp doesn't unroll."""
+
+    loop: int
+
+
+Token: TypeAlias = Carried | Held | Counter | Component | ReadOf | LocalArrayRead | Left
 Tokens: TypeAlias = frozenset[Token]
 NO_TOKENS: Tokens = frozenset()
 
@@ -73,6 +89,8 @@ class Need:
     token: Token
     site: Site
     order: int
+    loops: frozenset[int] = frozenset()
+    """The loops around it."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +111,7 @@ class Trace:
 
     sources: list[Trace]
     needs: tuple[Need, ...] = ()
-    doubts: tuple[Doubt, ...] = ()
+    doubts: tuple[Doubt | Through, ...] = ()
 
 
 def merged(traces: Iterable[Trace | None]) -> Trace | None:
@@ -271,7 +289,10 @@ def with_tokens(value: Abstract, tokens: Tokens) -> Abstract:
     if isinstance(value, Tuple):
         return Tuple(tuple(with_tokens(item, tokens) for item in value.items))
     if isinstance(value, Struct):
-        return replace(value, fields={name: with_tokens(item, tokens) for name, item in value.fields.items()})
+        from .source import struct_field  # the types of fields are Warp's
+
+        names = getattr(value.type, "vars", {})
+        return replace(value, fields={name: with_tokens(struct_field(value, name), tokens) for name in names})
     return value
 
 

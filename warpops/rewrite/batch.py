@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .effects.source import Code, as_abstract, is_static, lookup, member
-from .effects.values import Builtin
+from ..effects.source import Code, as_abstract, is_static, lookup, member
+from ..effects.values import Builtin
+from .source import Names, function_tree, text_of
 
 
 class UnbatchableError(Exception):
@@ -48,8 +49,9 @@ def batch_source(source: str, code: Code, batched: Collection[str], labels: Coll
         raise UnbatchableError("the kernel is no function")
     names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     names |= {argument.arg for argument in function.args.args}
-    name = _free(f"{function.name}_vmap", names)
-    batch, warp = _free("batch", names), _free("warp", names)
+    fresh = Names(names).fresh
+    name = fresh(f"{function.name}_vmap")
+    batch, warp = fresh("batch"), fresh("warp")
     body = function.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
@@ -58,7 +60,7 @@ def batch_source(source: str, code: Code, batched: Collection[str], labels: Coll
         raise UnbatchableError("wp.tid() is called with another number of coordinates than the launch has")
     rewriter = _Rewriter(code, set(batched), set(labels), batch)
     if not _extend_first(body, tids, batch):
-        coordinates = [_free(f"thread_{axis}", names) for axis in range(rank)]
+        coordinates = [fresh(f"thread_{axis}") for axis in range(rank)]
         rewriter.coordinates = {id(call): coordinates for call, _ in tids}
         targets: list[ast.expr] = [ast.Name(n, ast.Store()) for n in (batch, *coordinates)]
         target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
@@ -67,18 +69,8 @@ def batch_source(source: str, code: Code, batched: Collection[str], labels: Coll
         new = [*first, *(rewriter.visit(statement) for statement in body)]
     else:
         new = [rewriter.visit(statement) for statement in body]
-    parameters = ast.arguments([], [ast.arg(a.arg) for a in function.args.args], None, [], [], None, [])
-    made = ast.FunctionDef(name, parameters, new or [ast.Pass()], [], None)
-    if "type_params" in ast.FunctionDef._fields:  # since Python 3.12
-        setattr(made, "type_params", [])  # noqa: B010
-    return Rewritten(ast.unparse(ast.fix_missing_locations(made)), name, warp)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
+    made = function_tree(name, [ast.arg(a.arg) for a in function.args.args], new)
+    return Rewritten(text_of(made), name, warp)
 
 
 def dotted(node: ast.AST) -> str | None:
