@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings(r"ignore:(?s).*grad\(\) call:UserWarning
 measured = Measured()
 
 
-@measured("no-adjoint")
+@measured("remainder")
 def frac(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     y[i] = wp.frac(x[0] * x[1])
@@ -27,20 +27,20 @@ def mod_a(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     y[i] = (x[0] * x[1]) % wp.float64(0.4)
 
 
-@measured("no-adjoint")
+@measured("remainder")
 def mod_b(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     y[i] = wp.float64(5.0) % x[1] + wp.mod(x[0], x[1])
 
 
-@measured("no-adjoint")
+@measured("remainder")
 def mod_vec(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     v = wp.vec2d(x[0], x[1]) % wp.vec2d(x[2], wp.float64(0.3))
     y[i] = v[0] * v[1]
 
 
-@measured("no-adjoint")
+@measured("remainder")
 def mod_vec2(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     v = wp.mod(wp.vec2d(x[0], x[1]), wp.vec2d(x[2], wp.float64(0.3)))

@@ -124,6 +124,7 @@ class Record:
     """When a vector was last made anew."""
     changed: dict[Component, dict[int, Site]] = field(default_factory=dict)
     """When, and where, a component of it was stored."""
+    remainders: set[tuple[str, int, int]] = field(default_factory=set)
     harmless: set[Token] = field(default_factory=set)
     """What loops carry that was an index of no harm before the loop: its value in the adjoint of what follows the loop."""
     loop_sites: dict[int, Site] = field(default_factory=dict)
