@@ -11,7 +11,7 @@ from measured import Measured
 measured = Measured()
 
 
-@measured("component", "index")
+@measured("component", "index", "loop-product")
 def local_index(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     v = wp.vec4d()
