@@ -97,7 +97,7 @@ def _lower_backward(runtime: Traced, arguments: tuple[Any, ...]) -> Any:
     count = len(front.arguments)
     given, kept = list(arguments[:count]), list(arguments[count : count + len(plan.kept)])
     cotangents = list(arguments[count + len(plan.kept) : -1])
-    if runtime.instances.generic or front.handles or plan.runs_again or any(c is None for c in cotangents):
+    if runtime.instances.generic or front.handles or plan.private_data or any(c is None for c in cotangents):
         return None
     for index, slot in enumerate(plan.inputs):
         if slot.is_array and given[index] is not None:

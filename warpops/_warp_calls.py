@@ -22,7 +22,7 @@ import warp._src.context as _context
 import warp._src.types as _types
 import warp._src.utils as _utils
 
-from . import locks
+from . import handles, locks
 
 
 class Watcher(Protocol):
@@ -40,6 +40,9 @@ class Watcher(Protocol):
     def read(self, name: str, array: Any) -> None:
         """An array's data goes where it isn't followed any more."""
 
+    def made(self, value: Any) -> None:
+        """A Mesh, Bvh, HashGrid or Volume was made."""
+
 
 LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "copy": (("src",), ("dest",)),
@@ -53,6 +56,18 @@ LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "array_inner": (("a", "b"), ("out",)),
 }
 """Warp's functions that work on arrays without a launch: the arguments that they read, and those that they write."""
+
+NATIVE = {
+    "wp_memcpy_": "copy",
+    "wp_array_copy_": "copy",
+    "wp_array_scan_": "utils.array_scan",
+    "wp_radix_sort_pairs_": "utils.radix_sort_pairs",
+    "wp_segmented_sort_pairs_": "utils.segmented_sort_pairs",
+    "wp_runlength_encode_": "utils.runlength_encode",
+    "wp_array_sum_": "utils.array_sum",
+    "wp_array_inner_": "utils.array_inner",
+}
+"""Warp's native functions that do the work of those, by how their names begin."""
 
 _local = threading.local()
 _lock = locks.plain()
@@ -100,9 +115,21 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
         (_context.Launch, "launch", _refused),
         (wp.Tape, "__enter__", _refused),
         (wp.array, "numpy", _read),
+        (wp.array, "__array__", _read),
+        (wp.array, "__dlpack__", _read),
+        (wp.array, "__array_interface__", _read_property),
+        (wp.array, "__cuda_array_interface__", _read_property),
         (wp, "to_torch", _read),
-        (_context, "pack_arg", _guard),
+        (wp, "to_dlpack", _read),
+        (_context, "pack_arg", functools.partial(_guard, "launch")),
+        (threading.Thread, "start", _refused),
     ]
+    found += [(owner, "__init__", _making) for owner in handles.OBJECTS]
+    core: Any = _context.runtime.core  # type: ignore[attr-defined]
+    for prefix, function in NATIVE.items():
+        for name in dir(core):
+            if name.startswith(prefix):
+                found.append((core, name, functools.partial(_guard, function)))
     for owner in (wp, _context):
         found += [(owner, "launch", _watched_launch), (owner, "copy", _watched_call)]
     for name in ("fill_", "zero_"):
@@ -201,14 +228,32 @@ def _refused(name: str, original: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _guard(name: str, original: Any) -> Any:
-    """Arguments are packed for a launch that no wrapper has seen: it was called by a name bound earlier."""
+def _read_property(name: str, original: Any) -> Any:
+    return property(_read(name, original.fget))
 
+
+@functools.lru_cache(maxsize=64)
+def _making(name: str, original: Any) -> Any:
     @functools.wraps(original)
+    def make(value: Any, *args: Any, **kwargs: Any) -> None:
+        watcher = _take()
+        try:
+            original(value, *args, **kwargs)
+        finally:
+            _local.watcher = watcher
+        if watcher is not None:
+            watcher.made(value)
+
+    return make
+
+
+def _guard(function: str, name: str, original: Any) -> Any:
+    """What a function of Warp's does without that its wrapper has seen the call: it was called by a name bound earlier."""
+
     def guard(*args: Any, **kwargs: Any) -> Any:
         watcher = getattr(_local, "watcher", None)
         if watcher is not None:
-            watcher.refuse("launch by a name imported from warp")
+            watcher.refuse(f"{function} by a name imported from warp")
         return original(*args, **kwargs)
 
     return guard

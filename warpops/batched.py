@@ -262,6 +262,7 @@ def _with_decisions(made: OpPlan, plan: OpPlan) -> OpPlan:
             differentiable=own.differentiable,
             saved=own.saved,
             replayed=own.replayed,
+            state=own.state,
             retained=own.retained and slot.retained,
             null_adjoint_safe=own.null_adjoint_safe and slot.null_adjoint_safe,
         )

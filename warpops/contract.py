@@ -61,7 +61,7 @@ def plan_text(plan: OpPlan) -> str:
         lines.append(
             (
                 *(slot.name, slot.role, slot.optional, slot.init, slot.differentiable, slot.saved, slot.retained),
-                *(slot.null_adjoint_safe, slot.replayed),
+                *(slot.null_adjoint_safe, slot.replayed, slot.state),
                 *(leaf.kind, leaf.scalar.name if leaf.scalar else None, leaf.component, leaf.ndim),
                 _sizes_text(slot.dims),
                 _sizes_text(slot.shape),

@@ -116,11 +116,9 @@ class FunctionEmitter:
                 if plan.gradient != "custom":
                     text.add("ctx.set_materialize_grads(False)")
                 saved = {name: name for name in tensors}
-                for slot in plan.mutated:
-                    if plan.results:
-                        before = text.free(f"{slot.name}_before", "before")
-                        text.add(f"{before} = {self.use('copy_of')}({slot.name})")
-                        saved[slot.name] = before
+                for slot in plan.saved_before:
+                    saved[slot.name] = text.free(f"{slot.name}_before", "before")
+                    text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
                 names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
                 given = ", ".join(arguments)
                 text.add(f"if {self.use('is_compiling')}():")
@@ -138,6 +136,10 @@ class FunctionEmitter:
                     if alive:
                         text.add(f"{alive[0]} = None")
                         text.add(f"ctx.alive = {self.use('alive')}({', '.join(front.handles)})")
+                for slot in filter(plan.saved_after, plan.inputs):
+                    saved[slot.name] = text.free(f"new_{slot.name}", "new")
+                    if slot.role == "mutated":
+                        text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
                 text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive])})")
                 if numbers:
                     text.add(f"ctx.numbers = {self.tuple_of(numbers)}")
@@ -186,6 +188,8 @@ class FunctionEmitter:
                 text.add(f"    grads = {traced}({given})")
                 text.add("else:")
                 with text.deeper():
+                    if alive:
+                        text.add(f"{self.use('check_alive')}(ctx.alive)")
                     arrays = [s.name for s in plan.inputs if s.is_array] + kept + live
                     if plan.recalls_backward:
                         memory = text.free("memory", "local")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import handles
+from .copies import copy_of
 from .errors import GradientError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def make_forward(transforms: Transforms) -> Any:
+    """The forward: of the op's arguments, then of copies of the mutated arrays that backward needs as they were."""
     plan, front, runtime = transforms.plan, transforms.front, transforms.runtime
     arguments = front.arguments
     tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
@@ -26,19 +28,29 @@ def make_forward(transforms: Transforms) -> Any:
     kept = list(range(count)) if custom else [i for i, slot in enumerate(front.returned) if slot.saved]
     silent = [i for i, s in enumerate(front.returned) if not s.differentiable or s.role == "scratch"]
     positions = [arguments.index(s.name) for s in plan.gradients]
+    found = [arguments.index(s.name) for s in plan.saved_before]
+    left = {arguments.index(s.name): s for s in plan.inputs if plan.saved_after(s)}
+    names = [s.name for s in front.returned]
 
     class Forward(torch.autograd.Function):
         generate_vmap_rule = False
 
         @staticmethod
         def forward(*values: Any) -> Any:
-            return runtime.forward_op(*values)
+            return runtime.forward_op(*values[: len(arguments)])
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
             outputs = output if isinstance(output, tuple) else (output,)
             ctx.set_materialize_grads(False)
-            ctx.save_for_backward(*[inputs[i] for i in tensors], *[outputs[i] for i in kept])
+            saved = dict(enumerate(inputs)) | dict(zip(found, inputs[len(arguments) :], strict=False))
+            for position, slot in left.items():
+                if slot.role == "inout":
+                    saved[position] = outputs[names.index(slot.name)]
+                else:
+                    saved[position] = copy_of(inputs[position])
+            ctx.save_for_backward(*[saved[i] for i in tensors], *[outputs[i] for i in kept])
+            ctx.extra = len(inputs) - len(arguments)
             ctx.rest = [inputs[i] for i in rest]
             ctx.alive = handles.alive(*(inputs[arguments.index(name)] for name in front.handles))
             ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
@@ -47,9 +59,10 @@ def make_forward(transforms: Transforms) -> Any:
         def backward(ctx: Any, *grads: Any) -> Any:
             live = [g for g, s in zip(grads, front.returned, strict=True) if s.differentiable and s.role != "scratch"]
             if all(g is None for g in live):
-                return (None,) * len(arguments)
+                return (None,) * (len(arguments) + ctx.extra)
             if plan.gradient == "none":
                 transforms.refuse_gradient()
+            runtime.check_alive(ctx.alive)
             saved = ctx.saved_tensors
             values: list[Any] = [None] * len(arguments)
             for position, value in zip([*tensors, *rest], [*saved[: len(tensors)], *ctx.rest], strict=True):
@@ -57,12 +70,14 @@ def make_forward(transforms: Transforms) -> Any:
             outputs = saved[len(tensors) :]
             if custom:
                 given = tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, outputs, strict=False))
-                return runtime.custom_backward(tuple(values), tuple(outputs), given, tuple(ctx.needs_input_grad))
+                needed = tuple(ctx.needs_input_grad[: len(arguments)])
+                own = runtime.custom_backward(tuple(values), tuple(outputs), given, needed)
+                return (*own, *(None for _ in range(ctx.extra)))
             needs = [bool(ctx.needs_input_grad[p]) for p in positions]
             order = {front.returned[k].name: value for k, value in zip(kept, outputs, strict=True)}
-            found = transforms.backward_function.apply(*values, *(order[s.name] for s in plan.kept), *live, needs)
-            result: list[Any] = [None] * len(arguments)
-            for position, grad in zip(positions, found, strict=True):
+            grads = transforms.backward_function.apply(*values, *(order[s.name] for s in plan.kept), *live, needs)
+            result: list[Any] = [None] * (len(arguments) + ctx.extra)
+            for position, grad in zip(positions, grads, strict=True):
                 result[position] = grad
             return tuple(result)
 

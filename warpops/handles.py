@@ -2,11 +2,13 @@
 
 An op's schema takes the id alone, so that compiled code never holds an object. The backward launch needs the object all
 the same: eager code keeps it on the autograd node, and compiled code in a token, an empty tensor that is saved for
-backward and whose storage owns the object.
+backward and whose storage owns the object. Both know the object's stamp, too: a backward would follow the geometry that
+the object has by then.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ import torch
 import warp as wp
 
 from . import locks
-from .errors import ArgumentError
+from .errors import ArgumentError, GradientError
 
 OBJECTS = (wp.Mesh, wp.Bvh, wp.HashGrid, wp.Volume)
 
@@ -31,9 +33,14 @@ _token: list[Any] = []
 
 
 class _Owner(numpy.ndarray):
-    """Empty memory that owns Warp objects: PyTorch keeps the array that a tensor's storage was made from."""
+    """Empty memory that owns Warp objects: PyTorch keeps the array that a tensor's storage was made from. Empty, since
+    PyTorch would rather compute another than save one that has a size."""
 
-    objects: tuple[Any, ...] = ()
+    held: tuple[tuple[Any, int], ...] = ()
+
+
+_owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
+"""By the address of their memory."""
 
 
 def id_of(value: Any) -> Any:
@@ -100,8 +107,50 @@ def check_handle(op: str, label: str, kinds: frozenset[str], handle: int, device
 
 
 def alive(*handles: Any) -> tuple[Any, ...]:
-    """The objects behind ids, for an autograd node to hold. Symbolic ids, of traced code, have none."""
-    return tuple(object_of(handle) for handle in handles if isinstance(handle, int))
+    """The objects behind ids and their stamps, for an autograd node to hold. Symbolic ids, of traced code, have none."""
+    objects = [object_of(handle) if isinstance(handle, int) else None for handle in handles]
+    return tuple((value, stamp(value)) for value in objects)
+
+
+_CHANGERS = ("refit", "rebuild", "build")
+"""The methods that change what an object stands for."""
+
+
+def stamp(value: Any) -> int:
+    """A number that is another one once the object was changed; 0 for none. The object counts from the first time on."""
+    if value is None:
+        return 0
+    if not hasattr(value, "_warpops_changes"):
+        value._warpops_changes = 0
+        for name in _CHANGERS:
+            method = getattr(type(value), name, None)
+            if method is not None:
+                setattr(value, name, functools.partial(_change, weakref.ref(value), method))
+    points = getattr(value, "points", None)
+    tensor = getattr(points, "_tensor", None)
+    version = None if tensor is None or tensor.is_inference() else tensor._version
+    return hash((value._warpops_changes, getattr(points, "ptr", None), version))
+
+
+def _change(reference: weakref.ref[Any], method: Any, *args: Any, **kwargs: Any) -> Any:
+    value: Any = reference()
+    value._warpops_changes += 1
+    return method(value, *args, **kwargs)
+
+
+def check_unchanged(title: str, labels: Sequence[str], held: Sequence[tuple[Any, int]]) -> None:
+    """Compare objects with their stamps of the forward.
+
+    Raises:
+        GradientError: one was changed since.
+    """
+    for label, (value, before) in zip(labels, held, strict=False):
+        if stamp(value) != before:
+            raise GradientError(
+                f"{title}: the wp.{type(value).__name__} given for '{label}' has been modified (built anew, refit, or its "
+                f"points changed) since the forward, and the gradient needs it as it was then; change it after the "
+                f"backward, or use another object"
+            )
 
 
 def _search_heap(handle: int) -> Any:
@@ -134,10 +183,18 @@ def _look_up(handle: int) -> Any:
 
 
 def keep(handles: Sequence[int]) -> torch.Tensor:
-    """A token that keeps the objects behind ids alive."""
+    """A token that keeps the objects behind ids alive, and knows their stamps."""
     owner = numpy.zeros(0, numpy.uint8).view(_Owner)
-    owner.objects = tuple(_search(handle) for handle in handles)
-    return torch.from_numpy(owner)
+    owner.held = tuple((value, stamp(value)) for value in map(_search, handles))
+    token = torch.from_numpy(owner)
+    _owners[token.untyped_storage().data_ptr()] = owner
+    return token
+
+
+def held_by(token: torch.Tensor) -> tuple[tuple[Any, int], ...]:
+    """The objects that a token keeps alive, and their stamps."""
+    owner = _owners.get(token.untyped_storage().data_ptr())
+    return () if owner is None else owner.held
 
 
 def keep_op() -> Any:

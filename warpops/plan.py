@@ -48,6 +48,8 @@ class Slot:
     null_adjoint_safe: bool = False
     replayed: bool = False
     """The adjoint launch writes to it: it gets a private array, in the state from before the launch."""
+    state: Literal["before", "after"] | None = None
+    """What the adjoint launch needs of an array that the kernel writes; None where either state will do."""
     why: str = ""
     """Where the role comes from."""
 
@@ -150,22 +152,31 @@ class OpPlan:
 
     @cached_property
     def recalls_backward(self) -> bool:
-        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.runs_again
+        return self.recalls_forward and self.gradient == "adjoint" and not self.scratch and not self.private_data
 
     @cached_property
-    def runs_again(self) -> bool:
-        """The adjoint launch runs functions or native code that write into arrays."""
-        return bool(self.effects.opaque) or any(slot.replayed for slot in self.slots)
+    def private_data(self) -> bool:
+        """The adjoint launch gets arrays of its own for some that were saved."""
+        return any(self.adjoint_data(slot) != "as it is" for slot in self.slots)
+
+    def saved_after(self, slot: Slot) -> bool:
+        """What is saved of a given array that the kernel writes: what the launch left, in place of what it found."""
+        return self.gradient == "adjoint" and slot.role in ("inout", "mutated") and slot.state == "after"
+
+    @cached_property
+    def saved_before(self) -> tuple[Slot, ...]:
+        """The arrays of which a copy is made before the launch changes them."""
+        return tuple(s for s in self.inputs if s.role == "mutated" and self.results and not self.saved_after(s))
 
     def adjoint_data(self, slot: Slot) -> Literal["as it is", "copied", "made again"]:
-        """What the adjoint launch gets for an array's data: what runs again in it may write there.
+        """What the adjoint launch gets for an array's data, of what was saved: what runs again in it may write there.
 
         A function repeats what it did from the state before the launch: a fresh array is made again, and of a given one
         that state is what was saved. What native code does nobody knows, so a fresh array is as the launch left it.
         """
         if slot.role not in ("output", "scratch", "inout", "mutated"):
             return "as it is"
-        if slot.replayed and slot.role in ("output", "scratch"):
+        if slot.state == "before" and slot.role in ("output", "scratch"):
             return "made again"
         return "copied" if slot.replayed or self.effects.opaque else "as it is"
 
@@ -278,6 +289,7 @@ def _slot(
         retained=role == "output" and known.stored_once and not known.view_stored and not known.escapes,
         null_adjoint_safe=known.null_adjoint_safe and not effects.opaque,
         replayed=known.replayed,
+        state=known.adjoint_state,
         why=why.get(leaf.name, ""),
     )
 

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 import warp as wp
 
+from . import _warp, handles, value_checks
+from ._warp_calls import is_struct_instance
 from .effects import Effects
-from .errors import ArgumentError
+from .errors import ArgumentError, GradientError
 
 
-def check_launch(
-    op: str, kernel: Any, effects: Effects, names: list[str], arguments: tuple[Any, ...], dim: Any
-) -> None:
-    """Refuse a launch of another rank than the kernel's, and one that surely leaves an array.
+def leaves(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """The arguments of a launch by their labels; of a struct, its fields."""
+    for (name, _), value in zip(_warp.argument_types(kernel), arguments, strict=True):
+        yield from _leaves(name, value)
+
+
+def _leaves(label: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not is_struct_instance(value):
+        yield label, value
+        return
+    for name in _warp.struct_fields(value._cls) or {}:
+        yield from _leaves(f"{label}.{name}", getattr(value, name))
+
+
+def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> None:
+    """Refuse a launch of another rank than the kernel's, one without an array that it needs, and one that surely leaves
+    an array.
 
     Args:
         op: the program's name, for messages.
-        names: of the kernel's arguments.
-        arguments: in their order.
+        values: what the kernel is given, by label.
         dim: as it was given to ``wp.launch``.
 
     Raises:
-        ArgumentError: a launch size, an index by a coordinate or a constant index doesn't fit.
+        ArgumentError: a launch size, an index by a coordinate or a constant index doesn't fit, or an array is None.
     """
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     title = f"{op}: the program launches {kernel.key} over {dims if len(dims) != 1 else dims[0]}"
@@ -35,18 +51,23 @@ def check_launch(
         )
     if math.prod(dims) == 0:
         return
-    values = dict(zip(names, arguments, strict=True))
 
     def size_of(bound: str | tuple[str, int] | int) -> int | None:
         if isinstance(bound, int):
             return bound
-        value = _at(values, bound if isinstance(bound, str) else bound[0])
+        value = values.get(bound if isinstance(bound, str) else bound[0])
         if isinstance(bound, str):
-            return int(value) if isinstance(value, int) or hasattr(value, "__index__") else None
+            number = value_checks.plain_number(value)
+            return int(number) if isinstance(number, int) else None
         return int(value.shape[bound[1]]) if isinstance(value, wp.array) else None
 
     for label, known in effects.arrays.items():
-        array = _at(values, label)
+        array = values.get(label)
+        if array is None and known.touched and not known.tested:
+            raise ArgumentError(
+                f"{title}: '{label}': expected an array, got None, and the kernel uses it without asking whether it is "
+                f"there (if {label}:)"
+            )
         if not isinstance(array, wp.array) or array.ndim != known.ndim:
             continue
         for axis, use in enumerate(known.axes):
@@ -67,9 +88,58 @@ def check_launch(
                     )
 
 
-def _at(values: dict[str, Any], label: str) -> Any:
-    path = label.split(".")
-    value = values.get(path[0])
-    for part in path[1:]:
-        value = getattr(value, part, None)
-    return value
+def check_handles(op: str, kernel: Any, effects: Effects, values: dict[str, Any], device: Any) -> dict[str, Any]:
+    """Refuse what the kernel would follow to an object of Warp though it is none.
+
+    Returns:
+        The objects behind the ids that are known, by label.
+
+    Raises:
+        ArgumentError: an id is that of no object, or of one of another class or device.
+    """
+    title = f"{op}: the program launches {kernel.key}"
+    found = {}
+    for label, value in values.items():
+        number = value_checks.plain_number(value)
+        if not isinstance(number, int) or isinstance(number, bool):
+            continue
+        if label in effects.handles:
+            where = torch.device(wp.device_to_torch(device))
+            handles.check_handle(title, label, effects.handles[label], number, where)
+        known = handles.object_of(number)
+        if known is not None:
+            found[label] = known
+    return found
+
+
+def check_followed(
+    op: str, kernel: Any, effects: Effects, values: dict[str, Any], spans: Sequence[tuple[int, int]]
+) -> None:
+    """Refuse a launch through which gradients can't be followed: it gets at arrays by their addresses.
+
+    Args:
+        spans: the addresses of the arrays that are known.
+
+    Raises:
+        GradientError: an argument is an address, or an array holds structs that hold arrays.
+    """
+    for label, value in values.items():
+        number = value_checks.plain_number(value)
+        address = isinstance(number, int) and any(low <= number < high for low, high in spans)
+        if isinstance(number, int) and number and effects.opaque and handles.object_of(number) is None:
+            address = address or dict(_warp.argument_types(kernel)).get(label) is wp.uint64
+        if address:
+            raise GradientError(
+                f"{op}: the program gives {kernel.key} an address for '{label}', through which the op can't follow "
+                f"gradients; pass a wp.array"
+            )
+        if isinstance(value, wp.array) and _holds_arrays(value.dtype):
+            raise GradientError(
+                f"{op}: the program gives {kernel.key} an array of structs that hold arrays for '{label}', through which "
+                f"the op can't follow gradients; pass the arrays themselves"
+            )
+
+
+def _holds_arrays(dtype: Any) -> bool:
+    fields = _warp.struct_fields(dtype) or {}
+    return any(_warp.is_array(field) or _holds_arrays(field) for field in fields.values())

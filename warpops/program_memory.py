@@ -10,11 +10,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import warp as wp
 
+from . import _warp
+from ._warp_calls import element_size
 from .effects import ArrayEffects, Effects, analyse
 from .kernel import SCALARS
 
@@ -25,10 +27,10 @@ from .kernel import SCALARS
 class Use:
     """What a kernel does to one of its array arguments, as far as recording cares."""
 
-    before: bool = True
-    """It reads what was there before the launch (or may: nobody knows)."""
-    after: bool = False
-    """It reads back what it wrote itself, so that its adjoint needs the array as the launch left it."""
+    reads: bool = True
+    """It reads the array (or may: nobody knows)."""
+    state: Literal["before", "after"] | None = "before"
+    """The array's state that its adjoint gets: before the launch, or after it; None where it reads nothing."""
     writes: bool = True
     sure: bool = False
     """That it writes is certain."""
@@ -57,10 +59,12 @@ def _use_of(known: ArrayEffects, effects: Effects) -> Use:
     if known.replayed:  # in the adjoint functions run again, from what was there before the launch
         return Use(site=_site(known), sure=True, null_adjoint_safe=known.null_adjoint_safe, private=True)
     reads = known.read or known.reads_back
-    before = known.read and (not known.written or known.reads_before_write is not None)
+    either: Literal["before", "after"] = (
+        "before" if not known.written or known.reads_before_write is not None else "after"
+    )
     return Use(
-        before=before,
-        after=known.written and reads and not before,
+        reads=reads,
+        state=known.adjoint_state or (either if reads else None),
         writes=known.written,
         sure=known.written,
         site=_site(known),
@@ -129,8 +133,8 @@ class Block:
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A dense tensor's memory as bytes."""
-    return tensor.detach().reshape(-1).view(torch.uint8)
+    """A dense tensor's memory as bytes. Axes of size 1 may have any stride, which is no part of it."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ class Ref:
     def gradient_view(self) -> torch.Tensor:
         """The array's gradient as a tensor of its scalars, component axes last."""
         assert self.block is not None
-        dtype, component = scalar_of(self.dtype)
+        dtype, component = _view_of(self.dtype)
         piece = self.block.gradient_memory()[self.low - self.block.low : self.high - self.block.low].view(dtype)
         size = dtype.itemsize
         inner = [1]
@@ -190,17 +194,34 @@ class Ref:
         return piece.as_strided((*self.shape, *component), strides, offset)
 
 
-def scalar_of(dtype: Any) -> tuple[torch.dtype, tuple[int, ...]]:
-    """The scalar dtype and the component axes of an array's element type."""
+def _view_of(dtype: Any) -> tuple[torch.dtype, tuple[int, ...]]:
+    """The scalar dtype and the component axes that show an array's gradients.
+
+    Those of a struct are shown as numbers of its floats' dtype: what else it holds is zero in a gradient, and so are its
+    bytes. Structs of different floats can't be shown so; they are bytes.
+    """
+    if _warp.struct_fields(dtype) is not None:
+        floats = {scalar.dtype for scalar in _scalars(dtype) if scalar is not None and scalar.kind == "float"}
+        size = element_size(dtype)
+        shown = next(iter(floats)) if len(floats) == 1 and size % next(iter(floats)).itemsize == 0 else torch.uint8
+        return shown, (size // shown.itemsize,)
     inner = getattr(dtype, "_wp_scalar_type_", None)
     if inner is not None:
         return SCALARS[inner].dtype, tuple(dtype._shape_)
     return SCALARS[dtype].dtype, ()
 
 
+def _scalars(dtype: Any) -> list[Any]:
+    """The scalar types in an element; None for what is no number."""
+    fields = _warp.struct_fields(dtype)
+    if fields is None:
+        return [SCALARS.get(getattr(dtype, "_wp_scalar_type_", dtype))]
+    return [scalar for field in fields.values() for scalar in _scalars(field)]
+
+
 def is_float(dtype: Any) -> bool:
-    scalar = SCALARS.get(getattr(dtype, "_wp_scalar_type_", dtype))
-    return scalar is not None and scalar.kind == "float"
+    """Whether gradients can flow through an array of this element type."""
+    return any(scalar is not None and scalar.kind == "float" for scalar in _scalars(dtype))
 
 
 # --- adjoints of library functions ------------------------------------------------------------------------------------
@@ -210,7 +231,7 @@ def adjoint_of(name: str, refs: dict[str, Ref], call: dict[str, Any]) -> Callabl
     """The adjoint of a library call, as a function over the blocks' gradients; None where there is none."""
     if name in ("fill_", "zero_"):
         return lambda: _end(refs["self"])
-    if name == "copy":
+    if name == "copy" and all(_view_of(ref.dtype)[0].is_floating_point for ref in refs.values()):
         return lambda: _copy_adjoint(refs, call)
     if name == "array_scan":
         return lambda: _scan_adjoint(refs, bool(call["inclusive"]))

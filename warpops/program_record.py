@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 import warp as wp
 
-from . import _warp
+from . import _warp, handles
 from ._warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
 from .effects import Effects
 from .errors import GradientError, GradientWarning, SignatureError
-from .program_checks import check_launch
+from .program_checks import check_followed, check_handles, check_launch, leaves
+from .program_launches import Called, Launched, StructValue, frozen, refs_in, settled
 from .program_memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 from .reverse import load
 from .rewrite.loops import choose_adjoint
-
-
-@dataclass(frozen=True)
-class _Struct:
-    """A struct argument of a recorded launch, field by field."""
-
-    cls: Any
-    fields: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Launched:
-    """One recorded launch."""
-
-    kernel: Any
-    effects: Effects
-    dim: Any
-    options: dict[str, Any]
-    arguments: tuple[Any, ...]
-    refs: tuple[Ref, ...]
-
-
-@dataclass(frozen=True)
-class Called:
-    """One recorded call of a library function."""
-
-    name: str
-    refs: tuple[Ref, ...]
-    adjoint: Callable[[], None] | None
-
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
@@ -61,6 +32,8 @@ class Run:
         self.op, self.device, self.stream, self.recording = op, device, stream, recording
         self.blocks: list[Block] = []
         self.events: list[Launched | Called] = []
+        self.objects: list[Any] = []
+        """The objects of Warp that the program makes: its recorded launches need them."""
 
     def add(
         self,
@@ -136,9 +109,16 @@ class Run:
         advice = {
             "Launch.launch": "recorded launches aren't seen by the op; call wp.launch",
             "Tape.__enter__": "the op differentiates a program by itself; leave the tape out",
-            "launch by a name imported from warp": "write wp.launch, which the op can follow",
+            "Thread.start": "launches of another thread aren't seen by the op; launch in the program's own",
         }.get(name, "take plain arrays")
+        function, _, early = name.partition(" by a name ")
+        if early:
+            advice = f"write wp.{function}, which the op can follow"
         raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice}")
+
+    def made(self, value: Any) -> None:
+        self.objects.append(value)
+        handles.remember(value)
 
     def read(self, name: str, array: Any) -> None:
         if self.recording and isinstance(array, wp.array) and array.size and is_float(array.dtype):
@@ -173,22 +153,22 @@ class Run:
                 )
             return original(**call)
         effects, uses = uses_of(kernel)
-        check_launch(self.op, kernel, effects, names, arguments, call["dim"])
+        given = dict(leaves(kernel, arguments))
+        check_launch(self.op, kernel, effects, given, call["dim"])
+        objects = check_handles(self.op, kernel, effects, given, wp.get_device(call["device"]))
         if not self.recording:
-            self._check_inputs(names, arguments, uses)
+            self._check_inputs(given, uses)
             return original(**call)
-        return self._record(original, call, kernel, effects, self._arguments(kernel, names, arguments, uses))
+        spans = [(block.low, block.high) for block in self.blocks]
+        check_followed(self.op, kernel, effects, given, spans)
+        taken = self._arguments(kernel, names, arguments, uses)
+        return self._record(original, call, kernel, effects, taken, objects)
 
-    def _check_inputs(self, names: list[str], arguments: tuple[Any, ...], uses: dict[str, Use]) -> None:
+    def _check_inputs(self, given: dict[str, Any], uses: dict[str, Use]) -> None:
         """Refuse a launch that surely writes one of the program's inputs."""
         for label, use in uses.items():
-            if not use.sure:
-                continue
-            path = label.split(".")
-            value = arguments[names.index(path[0])]
-            for part in path[1:]:
-                value = getattr(value, part, None)
-            block = self.block_of(value) if isinstance(value, wp.array) and value.size else None
+            value = given.get(label)
+            block = self.block_of(value) if use.sure and isinstance(value, wp.array) and value.size else None
             if block is not None and block.given:
                 self.refuse_write(block, use)
 
@@ -206,7 +186,7 @@ class Run:
             return self.ref(label, value, uses.get(label, Use()))
         if is_struct_instance(value):
             fields = _warp.struct_fields(value._cls) or {}
-            return _Struct(
+            return StructValue(
                 value._cls,
                 {
                     name: self._argument(kernel, f"{label}.{name}", field_type, getattr(value, name), uses)
@@ -218,7 +198,7 @@ class Run:
                 f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which the "
                 f"op can't follow gradients; pass a wp.array"
             )
-        return value
+        return frozen(value)
 
     def _record(
         self,
@@ -227,14 +207,17 @@ class Run:
         kernel: Any,
         effects: Effects,
         arguments: tuple[Any, ...],
+        objects: dict[str, Any],
     ) -> Any:
-        refs = list(_refs_in(arguments))
-        flows = any(ref.live and (ref.use.before or ref.use.after) for ref in refs)
+        for value in objects.values():
+            self._warn_of_vertices(kernel, value)
+        refs = list(refs_in(arguments))
+        flows = any(ref.live and ref.use.reads for ref in refs)
         wanted = flows or any(ref.live and ref.use.writes for ref in refs)
         values: dict[int, Value] = {}
         if wanted:
             for ref in refs:
-                if ref.block is not None and ref.use.before:
+                if ref.block is not None and ref.use.state == "before":
                     values[id(ref)] = ref.block.value(ref.low, ref.high)
         for ref in refs:
             if ref.block is not None and ref.use.writes:
@@ -245,15 +228,29 @@ class Run:
         for ref in refs:
             if ref.block is None:
                 continue
-            if ref.use.after:
+            if ref.use.state == "after":
                 values[id(ref)] = ref.block.value(ref.low, ref.high)
             if flows and ref.use.writes and ref.differentiable:
                 ref.block.active = True
-        kept = tuple(_settled(argument, values, flows) for argument in arguments)
+        kept = tuple(settled(argument, values, flows) for argument in arguments)
         dim = tuple(call["dim"]) if isinstance(call["dim"], list) else call["dim"]
         options = {"max_blocks": call["max_blocks"], "block_dim": call["block_dim"], "device": call["device"]}
-        self.events.append(Launched(kernel, effects, dim, options, kept, tuple(_refs_in(kept))))
+        stamps = {label: (value, handles.stamp(value)) for label, value in objects.items()}
+        self.events.append(Launched(kernel, effects, dim, options, kept, tuple(refs_in(kept)), stamps))
         return result
+
+    def _warn_of_vertices(self, kernel: Any, value: Any) -> None:
+        """A mesh's own arrays get no gradient from what the kernel asks the mesh."""
+        arrays = (value.points, value.velocities) if isinstance(value, wp.Mesh) else ()
+        blocks = [self.block_of(array) for array in arrays if isinstance(array, wp.array) and array.size]
+        if any(block is not None and block.active for block in blocks) and (self.op, "a mesh") not in _warned:
+            _warned.add((self.op, "a mesh"))
+            warnings.warn(
+                f"{self.op}: the program makes a mesh of arrays that require a gradient, which they don't get from what "
+                f"the kernel {kernel.key} asks the mesh",
+                GradientWarning,
+                stacklevel=2,
+            )
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         reads, writes = LIBRARY[name]
@@ -268,7 +265,7 @@ class Run:
                 )
             if isinstance(array, wp.array) and array.size:
                 written = argument in writes
-                refs[argument] = self.ref(argument, array, Use(argument in reads, False, written, written, title, True))
+                refs[argument] = self.ref(argument, array, Use(argument in reads, None, written, written, title, True))
         if not self.recording:
             return self._call(original, call)
         sources = [refs[a] for a in reads if a in refs and refs[a].live]
@@ -318,7 +315,7 @@ class Run:
             else:
                 self._launch_adjoint(event)
             for ref in event.refs:
-                if ref.live and ref.block is not None and (ref.use.before or ref.use.after):
+                if ref.live and ref.block is not None and ref.use.reads:
                     ref.block.reached = True
         self.events.clear()
 
@@ -344,6 +341,8 @@ class Run:
                 f"{self.op}: the program's gradient passes through the kernel {kernel.key}, which is compiled without "
                 f"its backward (enable_backward=False)"
             )
+        title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
+        handles.check_unchanged(title, list(event.objects), list(event.objects.values()))
         if choice.plan is not None:
             kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
         private: list[Any] = []
@@ -366,30 +365,12 @@ class Run:
     def _rebuild(self, argument: Any, private: list[Any]) -> Any:
         if isinstance(argument, Ref):
             return argument.array(self.device, private)
-        if isinstance(argument, _Struct):
+        if isinstance(argument, StructValue):
             instance = argument.cls()
             for name, value in argument.fields.items():
                 setattr(instance, name, self._rebuild(value, private))
             return instance
         return argument
-
-
-def _refs_in(arguments: Any) -> Iterator[Ref]:
-    for argument in arguments:
-        if isinstance(argument, Ref):
-            yield argument
-        elif isinstance(argument, _Struct):
-            yield from _refs_in(argument.fields.values())
-
-
-def _settled(argument: Any, values: dict[int, Value], flows: bool) -> Any:
-    """A launch's argument with the values that its adjoint needs, and with gradients through what it wrote."""
-    if isinstance(argument, Ref):
-        written = flows and argument.use.writes and argument.differentiable and argument.block is not None
-        return replace(argument, value=values.get(id(argument)), live=argument.live or written)
-    if isinstance(argument, _Struct):
-        return _Struct(argument.cls, {name: _settled(value, values, flows) for name, value in argument.fields.items()})
-    return argument
 
 
 __all__ = ["Run"]

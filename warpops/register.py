@@ -162,8 +162,8 @@ class Registration:
             implement("_bwd", instances.backward, "CompositeExplicitAutograd")
             implement("_bwd", torch.library.fallthrough_kernel, "Autograd")
             into = backward_into(instances)
-            if self.front.handles:  # the last argument only has to live until then
-                implement("_bwd_", lambda *values: into(*values[:-1]), "CompositeExplicitAutograd")
+            if self.front.handles:
+                implement("_bwd_", runtime.with_token(into), "CompositeExplicitAutograd")
             else:
                 implement("_bwd_", into, "CompositeExplicitAutograd")
                 _torch.shorten(self.backward_into_op, lambda through: backward_into(instances, through))

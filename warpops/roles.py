@@ -111,6 +111,8 @@ def _from_kernel(
         return None, f"'{label}' is handed on at {known.escapes[0]}, where the analysis can't see"
     if not known.written:
         return "input", "read, never written" if known.read else "never touched"
+    if known.reads_own:
+        return "output", "written, and read back only where the thread surely wrote before"
     if known.atomics:
         op, site = known.atomics[0]
         return None, f"'{label}' is updated by {op} at {site}, so what it holds before the launch matters"

@@ -123,6 +123,7 @@ class Runtime(Conversions, Traced, Operators):
             "copy_of": copy_of,
             "handle": handles.id_of,
             "alive": handles.alive,
+            "check_alive": self.check_alive,
             "keep_alive": self.keep_alive,
             "INTS": (int, torch.SymInt),
             "NUMBERS": SYMBOLIC_NUMBERS,
@@ -161,6 +162,21 @@ class Runtime(Conversions, Traced, Operators):
     def keep_alive(*ids: Any) -> torch.Tensor | None:
         """In traced code: what keeps Warp objects alive until backward."""
         return None if torch.compiler.is_exporting() else handles.keep_op()(list(ids))
+
+    def check_alive(self, held: tuple[Any, ...]) -> None:
+        """Before a backward: the objects are as they were."""
+        handles.check_unchanged(self.name, [self.slots[name].label for name in self.front.handles], held)
+
+    def with_token(self, into: Callable[..., None]) -> Callable[..., None]:
+        """The raw backward over given buffers, whose last argument is the token of the objects."""
+        name, labels = self.name, [self.slots[name].label for name in self.front.handles]
+
+        def run(*values: Any) -> None:
+            if values[-1] is not None:
+                handles.check_unchanged(name, labels, handles.held_by(values[-1]))
+            into(*values[:-1])
+
+        return run
 
     # --- refusals -----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import torch
 
 from . import _torch, locks
 from .batched import batched_plan, batched_registration, element
+from .copies import copy_of
 from .errors import ArgumentError, GradientError
 from .functions import make_backward, make_forward
 from .mapped import record
@@ -53,7 +54,9 @@ class Transforms:
                 self.refuse_mutation()
             if torch.is_grad_enabled():
                 self.runtime.refuse_mutation(arguments)
-        returned = self.forward_function.apply(*arguments)
+        before = self.plan.saved_before
+        found = [copy_of(v) for s, v in zip(self.plan.inputs, arguments, strict=False) if s in before]
+        returned = self.forward_function.apply(*arguments, *found)
         count = len(self.plan.results)
         if count == 0:
             return None

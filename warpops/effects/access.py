@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from .forms import Affine, Arg, Clamped, Coord, Form, Less, Loop, Shape, Unknown, Whole
+from .forms import Affine, Arg, Clamped, Coord, Covered, Form, Less, Loop, Shape, Unknown, Whole
 from .model import Site
 from .record import Access, Frame, Record
 from .source import holds_floats, known_type
-from .state import Pattern, is_element, may_alias
-from .values import NO_TOKENS, Array, Carried, Doubt, LocalArrayRead, ReadOf, Ref, Tokens, Value
+from .state import Pattern, State, is_element, may_alias
+from .values import NO_TOKENS, Array, Carried, Doubt, LocalArrayRead, ReadOf, Ref, Tokens, Value, only
 
 PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed"})
 """Atomics of which Warp's adjoint neither reads the array nor consumes its cotangent."""
@@ -114,6 +114,20 @@ def _may_be_written(record: Record, root: str, pattern: Pattern) -> bool:
     return any(array == root and may_alias(pattern, other) for array, other in record.state.written)
 
 
+def _surely_written(state: State, root: str, pattern: Pattern) -> bool:
+    """Whether this thread has stored the element on every way here: it, or an axis from end to end."""
+    return any(
+        array == root
+        and sizes == frozenset()
+        and len(other) == len(pattern)
+        and all(
+            b == Covered(Shape(root, axis)) or (isinstance(a, Affine) and a == b)
+            for axis, (a, b) in enumerate(zip(pattern, other, strict=True))
+        )
+        for (array, other), sizes in state.must.items()
+    )
+
+
 def read(
     record: Record,
     frame: Frame,
@@ -132,14 +146,15 @@ def read(
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
         after = _may_be_written(record, ref.root, pattern)
-        own = is_element(pattern) and state.must.get((ref.root, pattern)) == frozenset()
-        if after:
-            state.read_back |= {(ref.root, pattern)}
-        if active:
-            taints.add(ReadOf(ref.root, after))
-            for loop in record.loops:
-                if abs(loop) in record.run_time:
-                    record.run_time[abs(loop)].reads.setdefault(ReadOf(ref.root, after), site)
+        own = _surely_written(state, ref.root, pattern)
+        token = ReadOf(ref.root, after, site)
+        state.read |= {(token, pattern)}
+        taints.add(token)
+        if record.shielded:  # a gradient of the user's own may read it as well
+            record.events.setdefault(token, site)
+        for loop in record.loops if active else ():
+            if abs(loop) in record.run_time:
+                record.run_time[abs(loop)].reads.setdefault(token, site)
         _add(
             record,
             Access(
@@ -185,8 +200,7 @@ def store(
         pattern = pattern_of(ref, forms)
         again = component or any(not _distinct(pattern, loop) for loop in record.loops)
         state.stores[ref.root] = min(2, state.stores.get(ref.root, 0) + (2 if again else 1))
-        if any(root == ref.root and may_alias(pattern, other) for root, other in state.read_back):
-            record.restored.setdefault(ref.root, site)
+        _overwrite(record, ref.root, pattern, site)
         state.written |= {(ref.root, pattern)}
         if not component and not several and is_element(pattern):
             state.must[(ref.root, pattern)] = frozenset()
@@ -228,9 +242,13 @@ def update(
     _written_under(record, array, value, tokens, site)
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
-        if name not in PURE_ATOMICS or used:
-            state.read_back |= {(ref.root, pattern)}
+        _overwrite(record, ref.root, pattern, site, name)
         state.written |= {(ref.root, pattern)}
+        if name not in PURE_ATOMICS:
+            token = ReadOf(ref.root, True, site, name)
+            state.read |= {(token, pattern)}
+            if value.active:
+                record.stores(value, frozenset({token}), site)
         _add(
             record,
             Access(
@@ -243,6 +261,7 @@ def update(
                 view or ref.view,
                 component,
                 used=used,
+                own=_surely_written(state, ref.root, pattern),
                 possible=len(array.refs) > 1 or bool(record.possible),
                 inside=bool(record.inside),
             ),
@@ -254,19 +273,26 @@ def escape(record: Record, array: Array, site: Site) -> None:
     for ref in array.refs:
         if not record.silent:
             record.escapes.setdefault((ref.root, site))
-        anything = (ref.root, (Whole(True),) * len(ref.axes))
-        record.state.written |= {anything}
-        record.state.read_back |= {anything}
+        record.state.written |= {(ref.root, (Whole(True),) * len(ref.axes))}
     if holds_floats(array.dtype):
         record.warn(*record.judged)
+
+
+def _overwrite(record: Record, root: str, pattern: Pattern, site: Site, kind: str = "store") -> None:
+    """Note what was read of these elements: the launch doesn't leave it there."""
+    for token, other in record.state.read:
+        if token.array == root and token.kind != kind and may_alias(pattern, other):
+            record.overwritten.setdefault(token, site)
 
 
 def _written_under(record: Record, array: Array, value: Value, tokens: Tokens, site: Site) -> None:
     """The adjoint of a write runs under the same conditions, at the same index."""
     if holds_floats(array.dtype):
         needed = tokens | array.tokens
+        for condition in record.state.conditions:
+            # A store ends the cotangent, whatever it stores.
+            needed |= condition.tokens if value.active else only(condition.tokens, ReadOf)
         if value.active:
-            needed = needed.union(*(condition.tokens for condition in record.state.conditions))
             record.warn(*record.judged)
         record.stores(value, needed, site)
 

@@ -307,7 +307,7 @@ def _meet(before: State, ends: list[State]) -> State:
         for array, count in end.stores.items():
             state.stores[array] = max(count, state.stores.get(array, 0))
         state.written |= end.written
-        state.read_back |= end.read_back
+        state.read |= end.read
     return state
 
 

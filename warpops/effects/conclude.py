@@ -7,7 +7,7 @@ from typing import Any
 
 from .access import PURE_ATOMICS
 from .forms import Affine, Arg, Clamped, Coord, Covered, Form, Loop, Shape, Size, Unknown, bare_coordinate
-from .hazards import private
+from .hazards import first_need, private
 from .model import ArrayEffects, AxisUse, Below, Guard, Premise, Site
 from .record import Access, Record
 from .state import Condition, Pattern, State
@@ -48,6 +48,10 @@ def conclude_array(
         filled_why=why,
         filled_if=premises,
         view_stored=any(access.view for access in (*stores, *atomics)),
+        before=None if hidden else first_need(record, name, "before"),
+        after=None if hidden else first_need(record, name, "after"),
+        reads_own=bool(reads or atomics) and not hidden and all(access.own for access in (*reads, *atomics)),
+        tested=name in record.tested,
         null_adjoint_safe=name not in record.unsafe,
         replayed=any(access.inside for access in (*stores, *atomics)),
     )

@@ -16,6 +16,7 @@ from .state import State, merge
 from .values import (
     UNKNOWN,
     Abstract,
+    Array,
     Component,
     Doubt,
     Element,
@@ -77,6 +78,8 @@ def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> V
         return access.read(record, frame, value.array, value.forms, frame.code.site(node))
     if isinstance(value, Object) and not callable(value.value):
         return Value(const=value.value)
+    if isinstance(value, Array):
+        record.tested.update(ref.root for ref in value.refs)
     return Value(
         Unknown("a value that isn't a number"),
         active=is_active(value),

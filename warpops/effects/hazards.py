@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from .forms import Affine, Coord, Earlier, Loop, bare_coordinate
 from .model import Hazard, Site
@@ -68,8 +69,9 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
                         "component", later, f"'{name}' is changed here after the adjoint needed it whole at {need.site}"
                     )
                     break
+    needed = {token.array for token in record.events if isinstance(token, ReadOf)}
     for name, warp_type in record.arrays.items():
-        if holds_floats(getattr(warp_type, "dtype", None)):
+        if name in needed or holds_floats(getattr(warp_type, "dtype", None)):
             for kind, site, message in _array_hazards(record, name, rank):
                 add(kind, site, message, (name,))
     return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
@@ -129,27 +131,38 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
             raced.site,
             f"several threads store to one element of '{name}', and the adjoint takes any of them",
         )
-    before = record.events.get(ReadOf(name, False))
-    after = record.events.get(ReadOf(name, True))
-    yield from _replay_hazards(name, writes, reads, before, after)
-    if after is not None and stores:
-        if before is not None and any(access.first for access in reads):
-            yield "overwritten", after, f"'{name}' is needed both as it was (at {before}) and as the kernel left it"
-        elif name in record.restored:
-            yield (
-                "overwritten",
-                record.restored[name],
-                f"'{name}' is stored to again after its value was used at {after}",
-            )
+    yield from _replay_hazards(record, name, writes, reads)
+    before, after = first_need(record, name, "before"), first_need(record, name, "after")
+    for token, site in _needs(record, name):
+        if token.after and token in record.overwritten:
+            again = record.overwritten[token]
+            yield "overwritten", again, f"'{name}' is stored to again after its value was used at {site}"
+            return
+    if before is not None and after is not None and any(not write.inside for write in writes):
+        yield "overwritten", after, f"'{name}' is needed both as it was (at {before}) and as the kernel left it"
+
+
+def _needs(record: Record, name: str) -> Iterable[tuple[ReadOf, Site]]:
+    """The reads of an array whose values the adjoint needs, with the places where it first does."""
+    return ((t, site) for t, site in record.events.items() if isinstance(t, ReadOf) and t.array == name)
+
+
+def first_need(record: Record, name: str, state: Literal["before", "after"]) -> Site | None:
+    """The first place whose adjoint needs the array in that state, and not in the other."""
+    for token, site in _needs(record, name):
+        if token.after if state == "after" else not token.after and token in record.overwritten:
+            return site
+    return None
 
 
 def _replay_hazards(
-    name: str, writes: list[Access], reads: list[Access], before: Site | None, after: Site | None
+    record: Record, name: str, writes: list[Access], reads: list[Access]
 ) -> Iterable[tuple[str, Site, str]]:
     """The adjoint calls functions again, stores and all, from what the array held before the launch; the kernel's own
     stores it leaves out. In a function it then reads what the last call has left."""
     inside = next((write for write in writes if write.inside), None)
-    needed = before or after
+    before = next((site for token, site in _needs(record, name) if not token.after), None)
+    needed = before or next((site for _, site in _needs(record, name)), None)
     if inside is None or needed is None:
         return
     outside = next((write for write in writes if not write.inside), None)

@@ -17,7 +17,7 @@ from .expressions import evaluate, meet_envs, number
 from .forms import Affine, Arg, Clamped, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, bare_coordinate, literal
 from .record import Frame, LoopContext, Record, RunTimeLoop
 from .source import assigned
-from .state import Pattern, State, Written, leave_loop, meet_must, merge, never_taken
+from .state import Pattern, Seen, State, Written, leave_loop, meet_must, merge, never_taken
 from .values import (
     NO_TOKENS,
     NOTHING,
@@ -216,33 +216,33 @@ def _run(
         n: with_tokens(_varying(v, loop), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()
     }
     earlier: frozenset[Written] = frozenset()
-    read_back: frozenset[Written] = frozenset()
+    read: frozenset[Seen] = frozenset()
     returns = len(frame.returns)
     record.silent += 1
     for attempt in range(MAX_PASSES):
         record.state = before.copy()
         record.state.written |= earlier
-        record.state.read_back |= read_back
+        record.state.read |= read
         frame.env = dict(head)
         end, _ = _pass(record, frame, node, index, loop, variable, [])
         del frame.returns[returns:]
         written = earlier | leave_loop(end.written - before.written, loop, again=True)
-        again = read_back | leave_loop(end.read_back - before.read_back, loop, again=True)
+        again = read | leave_loop(end.read - before.read, loop, again=True)
         grown = {
             n: with_tokens(join(v, _varying(frame.env.get(n, v), loop)), carried.get(n, frozenset()))
             if n in names
             else v
             for n, v in head.items()
         }
-        if grown == head and written == earlier and again == read_back:
+        if grown == head and written == earlier and again == read:
             break
-        head, earlier, read_back = grown, written, again
+        head, earlier, read = grown, written, again
         if attempt == MAX_PASSES - 2:
             head = {n: _given_up(v) if n in names else v for n, v in head.items()}
     record.silent -= 1
     record.state = before.copy()
     record.state.written |= earlier
-    record.state.read_back |= read_back
+    record.state.read |= read
     # What a variable holds at the head of a turn came from before the loop, or from the turn before.
     traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in names if n in outer}
     frame.env = {n: with_trace(v, traces[n]) if n in traces else v for n, v in head.items()}
@@ -383,7 +383,7 @@ def _pass(
     end = record.state
     for state, env in context.breaks:
         end.written |= state.written
-        end.read_back |= state.read_back
+        end.read |= state.read
         for array, count in state.stores.items():
             end.stores[array] = max(count, end.stores.get(array, 0))
         frame.env = {name: join(frame.env.get(name), env.get(name)) for name in {**frame.env, **env}}
@@ -399,7 +399,7 @@ def _join_paths(record: Record, frame: Frame, paths: list[tuple[State, dict[str,
         if not current.alive:
             merged = state.copy()
             merged.written |= current.written
-            merged.read_back |= current.read_back
+            merged.read |= current.read
             for array, count in current.stores.items():
                 merged.stores[array] = max(count, merged.stores.get(array, 0))
             record.state, frame.env = merged, dict(env)
@@ -418,7 +418,7 @@ def _behind(
     """The state behind a loop: what some iteration may have done, and what all of them surely did."""
     state = before.copy()
     state.written = before.written | leave_loop(end.written, loop, again=False)
-    state.read_back = before.read_back | leave_loop(end.read_back, loop, again=False)
+    state.read = before.read | leave_loop(end.read, loop, again=False)
     for array, count in end.stores.items():
         state.stores[array] = max(count, state.stores.get(array, 0))
     if end.alive:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,31 @@ class ArrayEffects:
     """Stored through a view (``row = y[i]``), a slice or a tile."""
     null_adjoint_safe: bool = True
     """A null adjoint is safe: no custom gradient or native adjoint writes to it unconditionally."""
+    before: Site | None = None
+    """A place whose adjoint needs what the array held before the launch: the kernel writes it afterwards."""
+    after: Site | None = None
+    """A place whose adjoint needs what the launch leaves in the array: the kernel may have written it by then."""
+    reads_own: bool = False
+    """It is read or updated, each time an element that its thread surely stored before."""
+    tested: bool = False
+    """The kernel asks whether the array is there, so that it may be None."""
     replayed: bool = False
     """Written in a function that the kernel calls. Warp's adjoint calls it again, stores and all, where it leaves out the
     stores of the kernel itself."""
+
+    @property
+    def adjoint_state(self) -> Literal["before", "after"] | None:
+        """The state of the array that the adjoint needs: before the launch or after it; None where either will do.
+
+        Both are needed only where a hazard says so. Functions repeat what they wrote, from the state before.
+        """
+        if self.before is not None or self.replayed:
+            return "before"
+        return "after" if self.after is not None else None
+
+    @property
+    def touched(self) -> bool:
+        return bool(self.reads or self.stores or self.atomics or self.escapes)
 
     @property
     def read(self) -> bool:

@@ -11,7 +11,21 @@ from .forms import Form
 from .model import Site
 from .source import Code
 from .state import Condition, State
-from .values import Abstract, Component, Doubt, Held, Need, Through, Token, Tokens, Trace, merged, traces_of, with_trace
+from .values import (
+    Abstract,
+    Component,
+    Doubt,
+    Held,
+    Need,
+    ReadOf,
+    Through,
+    Token,
+    Tokens,
+    Trace,
+    merged,
+    traces_of,
+    with_trace,
+)
 
 _A = TypeVar("_A", bound=Abstract)
 
@@ -42,7 +56,7 @@ class Access:
     first: bool = False
     """A read of an element that this thread can't have written before."""
     own: bool = False
-    """A read of an element that this thread surely wrote before."""
+    """A read or an update of an element that this thread surely wrote before."""
     bounds: tuple[tuple[int, str], ...] = ()
     """By axis: what keeps a clamped index in bounds, where that is not the axis itself."""
     possible: bool = False
@@ -118,8 +132,8 @@ class Record:
     """After the run: where the adjoint first needs the value behind a token."""
     judged: list[Doubt | Through] = field(default_factory=list)
     """The loops around this point whose adjoint Warp doesn't run as the kernel did."""
-    restored: dict[str, Site] = field(default_factory=dict)
-    """Where an array is stored to after it was read back."""
+    overwritten: dict[ReadOf, Site] = field(default_factory=dict)
+    """Where the kernel writes again what it has read."""
     bound: dict[Component, int] = field(default_factory=dict)
     """When a vector was last made anew."""
     changed: dict[Component, dict[int, Site]] = field(default_factory=dict)
@@ -131,6 +145,8 @@ class Record:
     while_loops: set[int] = field(default_factory=set)
     run_time: dict[int, RunTimeLoop] = field(default_factory=dict)
     array_stores: dict[tuple[Any, int, int], None] = field(default_factory=dict)
+    tested: set[str] = field(default_factory=set)
+    """Arrays that are asked whether they are there (``if weights:``)."""
     handles: dict[str, set[str]] = field(default_factory=dict)
     """What an argument is the id of, by the builtins that it is given to."""
     ranks: set[int] = field(default_factory=set)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from .forms import Affine, Coord, Earlier, Form, Less, Loop, Size, Whole
 from .model import Site
-from .values import NO_TOKENS, Tokens
+from .values import NO_TOKENS, ReadOf, Tokens
 
 Pattern = tuple[Form, ...]
 Written = tuple[str, Pattern]
+Seen = tuple[ReadOf, Pattern]
+_Place = TypeVar("_Place", str, ReadOf)
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class State:
     """How often an element may have been stored so far: 0, 1, or 2 for more."""
     written: frozenset[Written] = frozenset()
     """Everything that this thread may have written."""
-    read_back: frozenset[Written] = frozenset()
-    """What was read after it may have been written."""
+    read: frozenset[Seen] = frozenset()
+    """What this thread may have read."""
     facts: frozenset[Less] = frozenset()
     conditions: tuple[Condition, ...] = ()
     alive: bool = True
@@ -51,7 +54,7 @@ class State:
             dict(self.must),
             dict(self.stores),
             self.written,
-            self.read_back,
+            self.read,
             self.facts,
             self.conditions,
             self.alive,
@@ -109,15 +112,12 @@ def _absorb(result: State, state: State) -> None:
     for array, count in state.stores.items():
         result.stores[array] = max(count, result.stores.get(array, 0))
     result.written |= state.written
-    result.read_back |= state.read_back
+    result.read |= state.read
 
 
-def leave_loop(written: frozenset[Written], loop: int, again: bool) -> frozenset[Written]:
+def leave_loop(seen: frozenset[tuple[_Place, Pattern]], loop: int, again: bool) -> frozenset[tuple[_Place, Pattern]]:
     """Patterns seen from the next iteration of a loop (``again``), or from behind it."""
-    result = set()
-    for array, pattern in written:
-        result.add((array, tuple(_aged(form, loop, again) for form in pattern)))
-    return frozenset(result)
+    return frozenset((place, tuple(_aged(form, loop, again) for form in pattern)) for place, pattern in seen)
 
 
 def _aged(form: Form, loop: int, again: bool) -> Form:

@@ -50,10 +50,13 @@ class Component:
 
 @dataclass(frozen=True)
 class ReadOf:
-    """Read from an array, before (False) or possibly after (True) the kernel stored to the element."""
+    """Read from an array at a place, before (False) or possibly after (True) the kernel wrote the element."""
 
     array: str
     after: bool
+    site: Site
+    kind: str = "read"
+    """``"read"``, or the atomic whose adjoint looks at the array."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,10 @@ class Element:
 
 Abstract: TypeAlias = Value | Array | Struct | Tuple | Shapes | Object | Builtin | Element
 _A = TypeVar("_A", bound=Abstract)
+
+
+def only(tokens: Tokens, kind: type[Any]) -> Tokens:
+    return frozenset(token for token in tokens if isinstance(token, kind))
 
 
 def tokens_of(value: Abstract) -> Tokens:
