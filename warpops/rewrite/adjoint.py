@@ -132,12 +132,17 @@ class _Writer:
         return text
 
     def _call_new_versions(self, body: list[ast.stmt]) -> None:
-        for call, called in calls_in(self.source, body):
-            if called is None or not is_function(called) or called.is_builtin():
-                continue
-            new = next((v for o in declared_overloads(called) if (v := self.made.get(code_of(o.adj).func))), None)
-            if new is not None:
-                call.func = name(self.named(new.key, new))
+        for call, _ in calls_in(self.source, body):
+            call.func = self._new_version(call.func)
+            call.args = [self._new_version(argument) for argument in call.args]
+
+    def _new_version(self, node: ast.expr) -> ast.expr:
+        """The name of what a function has become; anything else as it is."""
+        called = self.source.meaning(node)
+        if not is_function(called) or called.is_builtin():
+            return node
+        new = next((v for o in declared_overloads(called) if (v := self.made.get(code_of(o.adj).func))), None)
+        return node if new is None else name(self.named(new.key, new))
 
     # --- statements ---------------------------------------------------------------------------------------------------
 

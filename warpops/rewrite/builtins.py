@@ -55,10 +55,14 @@ class _Replacer(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         at = place(node)
         self.generic_visit(node)
-        written = WRITTEN.get(builtin_name(self.source.meaning(node.func)))
-        if at in self.places and written is not None:
-            node.func = name(self.named(written.key, written))
+        if at in self.places:
+            node.func = self._written(node.func)
+            node.args = [self._written(argument) for argument in node.args]  # wp.tile_map(wp.frac, t)
         return node
+
+    def _written(self, node: ast.expr) -> ast.expr:
+        written = WRITTEN.get(builtin_name(self.source.meaning(node)))
+        return node if written is None else name(self.named(written.key, written))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         at = place(node)

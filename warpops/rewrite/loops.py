@@ -203,6 +203,13 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
         if more <= chosen:
             break
         chosen |= more
+    codes = [code_of(owners[function].adj) for function in chosen]
+    for hazard in effects.hazards:
+        at = hazard.site
+        if hazard.kind in CURED and not any(
+            code.file == at.file and 0 <= at.line - code.first_line < len(code.lines) for code in codes
+        ):
+            raise _RefusedError("it happens in a function that isn't called by its name", at)
     rewritten: dict[Any, FunctionPlan] = {}
     for function in order:
         if function in chosen:
