@@ -210,6 +210,8 @@ class Run:
         arguments: tuple[Any, ...],
         objects: dict[str, Any],
     ) -> Any:
+        for value in objects.values():
+            self._warn_of_vertices(kernel, value)
         refs = list(refs_in(arguments))
         flows = any(ref.live and ref.use.reads for ref in refs)
         wanted = flows or any(ref.live and ref.use.writes for ref in refs)
@@ -237,6 +239,19 @@ class Run:
         stamps = {label: (value, handles.stamp(value)) for label, value in objects.items()}
         self.events.append(Launched(kernel, effects, dim, options, kept, tuple(refs_in(kept)), stamps))
         return result
+
+    def _warn_of_vertices(self, kernel: Any, value: Any) -> None:
+        """A mesh's own arrays get no gradient from what the kernel asks the mesh."""
+        arrays = (value.points, value.velocities) if isinstance(value, wp.Mesh) else ()
+        blocks = [self.block_of(array) for array in arrays if isinstance(array, wp.array) and array.size]
+        if any(block is not None and block.active for block in blocks) and (self.op, "a mesh") not in _warned:
+            _warned.add((self.op, "a mesh"))
+            warnings.warn(
+                f"{self.op}: the program makes a mesh of arrays that require a gradient, which they don't get from what "
+                f"the kernel {kernel.key} asks the mesh",
+                GradientWarning,
+                stacklevel=2,
+            )
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         reads, writes = LIBRARY[name]
@@ -308,22 +323,20 @@ class Run:
     def _launch_adjoint(self, event: Launched) -> None:
         kernel = event.kernel
         choice = choose_adjoint(kernel, event.effects)
-        for hazard in choice.hazards:
-            if hazard.refused:
-                raise GradientError(
-                    f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
-                    f"({hazard.site})"
-                )
-            if hazard.unless is not None and event.turns_once(hazard.unless):
-                continue
-            if (self.op, kernel.key) not in _warned:
-                _warned.add((self.op, kernel.key))
-                warnings.warn(
-                    f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazard.site}: "
-                    f"{hazard.message}",
-                    GradientWarning,
-                    stacklevel=2,
-                )
+        hazards = [h for h in choice.hazards if h.unless is None or not event.turns_once(h.unless)]
+        for hazard in (h for h in hazards if h.refused):
+            raise GradientError(
+                f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
+                f"({hazard.site})"
+            )
+        if hazards and (self.op, kernel.key) not in _warned:
+            _warned.add((self.op, kernel.key))
+            warnings.warn(
+                f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazards[0].site}: "
+                f"{hazards[0].message}",
+                GradientWarning,
+                stacklevel=2,
+            )
         if not _warp.backward_enabled(kernel):
             raise GradientError(
                 f"{self.op}: the program's gradient passes through the kernel {kernel.key}, which is compiled without "

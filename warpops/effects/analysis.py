@@ -55,6 +55,7 @@ def _analyse(kernel: Any) -> Effects:
         guards=find_guards(guards),
         hazards=hazards,
         loops=tuple(_loop_needs(loop) for loop in record.run_time.values()),
+        remainders=frozenset(record.remainders),
         array_stores=frozenset(record.array_stores),
         opaque=tuple(record.opaque),
         tiled=record.tiled,

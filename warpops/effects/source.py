@@ -50,7 +50,7 @@ class Code:
     def site(self, node: ast.AST) -> Site:
         row = getattr(node, "lineno", 1)
         text = self.lines[row - 1].strip() if 0 < row <= len(self.lines) else ""
-        return Site(self.file, self.first_line + row - 1, text)
+        return Site(self.file, self.first_line + row - 1, text, getattr(node, "col_offset", 0))
 
     def text(self, node: ast.AST) -> str:
         try:

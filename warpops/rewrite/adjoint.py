@@ -16,6 +16,7 @@ import warp as wp
 
 from .. import _warp
 from ..effects.source import code_of, declared_overloads, is_function
+from .builtins import replace_builtins
 from .flow import CONTINUE, Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, root, targets
 from .loops import AdjointPlan, FunctionPlan, LoopPlan, found_by_query, is_range, queries
 from .memory import LAST_ONLY, Toolbox, Walk, shape_for
@@ -114,6 +115,7 @@ class _Writer:
     def __post_init__(self) -> None:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
+        replace_builtins(self.source, self.plan.remainders, self.named)
         self.structure = Structure(self.names, self.plan.loops, len(self.results))
         self.body, _ = self.structure.block(self.source.tree.body)
         flags = self.structure.flags.values()
@@ -151,13 +153,18 @@ class _Writer:
         return text, self.given
 
     def _call(self, body: Sequence[ast.AST], versions: dict[Any, Any]) -> None:
-        """Let calls of functions that have another version call that."""
-        for call, called in calls_in(self.source, body):
-            if called is None or not is_function(called) or called.is_builtin():
-                continue
-            new = next((v for o in declared_overloads(called) if (v := versions.get(code_of(o.adj).func))), None)
-            if new is not None:
-                call.func = name(self.named(new.key, new))
+        """Let calls of functions that have another version call that, or be given it."""
+        for call, _ in calls_in(self.source, body):
+            call.func = self._version(call.func, versions)
+            call.args = [self._version(argument, versions) for argument in call.args]
+
+    def _version(self, node: ast.expr, versions: dict[Any, Any]) -> ast.expr:
+        """The name of what a function has become; anything else as it is."""
+        called = self.source.meaning(node)
+        if not is_function(called) or called.is_builtin():
+            return node
+        new = next((v for o in declared_overloads(called) if (v := versions.get(code_of(o.adj).func))), None)
+        return node if new is None else name(self.named(new.key, new))
 
     # --- statements ---------------------------------------------------------------------------------------------------
 

@@ -65,10 +65,11 @@ class Source:
         yield from calls_in(self, self.tree.body)
 
     def functions(self) -> Iterator[tuple[ast.Call, Any]]:
-        """The calls of the user's ``wp.func``s."""
+        """The calls of the user's ``wp.func``s, and those that get one to call (``wp.tile_map``)."""
         for call, called in self.calls():
-            if is_function(called) and not called.is_builtin():
-                yield call, called
+            for function in (called, *(self.meaning(argument) for argument in call.args)):
+                if is_function(function) and not function.is_builtin():
+                    yield call, function
 
 
 def read(owner: Any) -> Source:
