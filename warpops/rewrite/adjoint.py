@@ -16,6 +16,7 @@ import warp as wp
 
 from .. import _warp
 from ..effects.source import code_of, declared_overloads, is_function
+from .builtins import replace_builtins
 from .flow import CONTINUE, Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, root, targets
 from .loops import AdjointPlan, FunctionPlan, LoopPlan, found_by_query, is_range, queries
 from .memory import LAST_ONLY, Toolbox, Walk, shape_for
@@ -114,6 +115,7 @@ class _Writer:
     def __post_init__(self) -> None:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
+        replace_builtins(self.source, self.plan.remainders, self.named)
         self.structure = Structure(self.names, self.plan.loops, len(self.results))
         self.body, _ = self.structure.block(self.source.tree.body)
         flags = self.structure.flags.values()

@@ -33,7 +33,7 @@ from .flow import (
 )
 from .source import Source, UnreadableError, calls_in, read
 
-CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed")
+CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder")
 """The kinds of hazards that the rewritten kernel hasn't."""
 
 Mode = Literal["as it is", "after", "gone", "turns"]
@@ -81,6 +81,8 @@ class FunctionPlan:
     owner: Any
     """The ``wp.Kernel`` or ``wp.Function``."""
     loops: dict[Place, LoopPlan]
+    remainders: frozenset[Place] = frozenset()
+    """Where a builtin is written so that Warp differentiates it."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,11 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     rewritten: dict[Any, FunctionPlan] = {}
     for function in order:
         if function in chosen:
-            plan = FunctionPlan(function, owners[function], _merged(needs.get(function, [])))
+            code = code_of(owners[function].adj)
+            remainders = frozenset(
+                (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
+            )
+            plan = FunctionPlan(function, owners[function], _merged(needs.get(function, [])), remainders)
             rewritten[function] = plan
             stores = {(line, column) for f, line, column in effects.array_stores if f is function}
             _LoopPlanner(plan, stores, rewritten, writers, tiled=effects.tiled).run()
@@ -231,6 +237,8 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
         reasons.append("components of local vectors and structs are assigned by making a new one")
     if any(h.kind == "replayed" for h in effects.hazards):
         reasons.append("functions that store to arrays run again without that")
+    if effects.remainders:
+        reasons.append("fractions and remainders are written with wp.trunc")
     return AdjointPlan(rewritten, effects.array_stores, frozenset(writers - {order[-1]}), tuple(reasons))
 
 
