@@ -7,7 +7,7 @@ import torch
 import warp as wp
 
 from loop_kernels import D, check, ints, uniform
-from warpops import warp_op
+from warpops import GradientWarning, warp_op
 
 
 @wp.struct
@@ -134,3 +134,36 @@ def test_parts(kernel, shape):
 
 def test_index_known_at_run_time():
     check(warp_op(runtime_index), uniform(3, 3, low=0.3), ints(0, 2, 1))
+
+
+@wp.kernel
+def arrays_of_the_thread(x: wp.array2d[D], y: wp.array[D]):
+    i = wp.tid()
+    a = wp.zeros(shape=(4,), dtype=D)
+    b = wp.zeros(shape=(2, 2), dtype=D)
+    for k in range(x.shape[1]):
+        a[k % 4] = a[(k + 1) % 4] * x[i, k] + x[i, k]
+        a[0] += a[k % 4] * a[k % 4]
+        b[k % 2, 1] = a[0] * b[1, 1] + a[1]
+    y[i] = (a[0] + a[3]) * b[0, 1] * b[1, 1]
+
+
+def test_arrays_of_the_thread():
+    check(warp_op(arrays_of_the_thread), uniform(2, 5, low=0.3))
+
+
+def test_array_of_the_thread_that_is_handed_on():
+    @wp.func
+    def total(a: wp.array[D]):
+        return a[0] * a[1]
+
+    @wp.kernel
+    def handed_on(x: wp.array[D], y: wp.array[D]):
+        i = wp.tid()
+        a = wp.zeros(shape=(2,), dtype=D)
+        a[0] = x[i]
+        a[1] = a[0] * x[i]
+        y[i] = total(a)
+
+    with pytest.warns(GradientWarning, match="'a' is large, or more than indexed"):
+        warp_op(handed_on)

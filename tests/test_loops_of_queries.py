@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import warp as wp
-from loop_kernels import D, check, uniform
 
+from loop_kernels import D, check, uniform
 from warpops import warp_op
 
 
