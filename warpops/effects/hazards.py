@@ -57,7 +57,7 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
             add("counter", site, message)
         elif isinstance(token, LocalArrayRead):
             add(
-                "overwritten",
+                "local-array",
                 site,
                 "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
             )

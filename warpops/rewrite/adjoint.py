@@ -18,6 +18,7 @@ from .. import _warp
 from ..effects.source import code_of, declared_overloads, is_function
 from .builtins import replace_builtins
 from .flow import CONTINUE, Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, root, targets
+from .locals import as_vectors, local_arrays, stores_into
 from .loops import AdjointPlan, FunctionPlan, LoopPlan, found_by_query, is_range, queries
 from .memory import LAST_ONLY, Toolbox, Walk, shape_for
 from .source import (
@@ -116,6 +117,10 @@ class _Writer:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
         replace_builtins(self.source, self.plan.remainders, self.named)
+        vectors, _ = local_arrays(self.source)
+        self.stores = self.stores - stores_into(self.source, vectors)
+        as_vectors(self.source, vectors, self.named)
+        self.types |= vectors
         self.structure = Structure(self.names, self.plan.loops, len(self.results))
         self.body, _ = self.structure.block(self.source.tree.body)
         flags = self.structure.flags.values()

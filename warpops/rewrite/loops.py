@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from .. import _warp
 from ..effects.model import Effects, Hazard, LoopNeeds, Site
-from ..effects.source import code_of, declared_overloads, is_reference, parameters
+from ..effects.source import Code, code_of, declared_overloads, is_reference, parameters
 from .flow import (
     RETURN,
     Loop,
@@ -31,9 +31,10 @@ from .flow import (
     place,
     values_taken,
 )
+from .locals import local_arrays, stores_into
 from .source import Source, UnreadableError, calls_in, read
 
-CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder")
+CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder", "local-array")
 """The kinds of hazards that the rewritten kernel hasn't."""
 
 Mode = Literal["as it is", "after", "gone", "turns"]
@@ -205,9 +206,8 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     chosen = {order[-1]} | writers
     for function in order:
         code = code_of(owners[function].adj)
-        lines = range(code.first_line, code.first_line + len(code.lines))
         wrong = any(loop.wrong for loop in needs.get(function, ()))
-        if wrong or any(line in lines for line in changed.get(code.file, ())):
+        if wrong or any(line in lines(code) for line in changed.get(code.file, ())):
             chosen.add(function)
     while True:
         # Overloads are rewritten together, and with them all that call them.
@@ -233,6 +233,13 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
             plan = FunctionPlan(function, owners[function], _merged(needs.get(function, [])), remainders)
             rewritten[function] = plan
             stores = {(line, column) for f, line, column in effects.array_stores if f is function}
+            for hazard in effects.hazards:
+                if hazard.kind == "local-array" and hazard.site.file == code.file and hazard.site.line in lines(code):
+                    _, others = local_arrays(read(owners[function]))
+                    if others:
+                        raise _RefusedError(
+                            f"the thread's own array {_list(others)} is large, or more than indexed", None
+                        )
             _LoopPlanner(plan, stores, rewritten, writers, tiled=effects.tiled).run()
     reasons = [
         f"line {loop.needs.site.line}, `{loop.needs.site.code}`: {loop.describe()}"
@@ -242,11 +249,18 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     ]
     if any(h.kind == "component" for h in effects.hazards):
         reasons.append("components of local vectors and structs are assigned by making a new one")
+    if any(h.kind == "local-array" for h in effects.hazards):
+        reasons.append("the thread's own arrays are vectors and matrices")
     if any(h.kind == "replayed" for h in effects.hazards):
         reasons.append("functions that store to arrays run again without that")
     if effects.remainders:
         reasons.append("fractions and remainders are written with wp.trunc")
     return AdjointPlan(rewritten, effects.array_stores, frozenset(writers - {order[-1]}), tuple(reasons))
+
+
+def lines(code: Code) -> range:
+    """The lines of a function in its file."""
+    return range(code.first_line, code.first_line + len(code.lines))
 
 
 def _writes(called: Any) -> bool:
@@ -321,10 +335,11 @@ class _LoopPlanner:
     ) -> None:
         self.plan, self.rewritten, self.writers, self.tiled = plan, rewritten, writers, tiled
         self.source: Source = read(plan.owner)
+        self.vectors, _ = local_arrays(self.source)
         self.structure = Structure(self.source.names, plan.loops, results=1)
         self.body, _ = self.structure.block(self.source.tree.body)
         self.source.local |= {*self.structure.flags.values(), *self.structure.returned}
-        self.uses = Uses(self.source, stores)
+        self.uses = Uses(self.source, stores - stores_into(self.source, self.vectors))
         self.nodes: list[_Node] = []
         self.taken: list[tuple[int, ast.stmt]] = []
         self.count = 0
@@ -366,7 +381,7 @@ class _LoopPlanner:
     def _start(self, node: _Node) -> None:
         """What the analysis asks for."""
         plan, needs = node.plan, node.plan.needs
-        if needs.active and (needs.inside or needs.left):
+        if needs.active and (needs.inside or needs.left or self._assigned(node) & self.vectors.keys()):
             plan.mode = "turns"
         plan.after |= needs.after & self._assigned(node)
         if place(node.loop) in self.structure.returning:
@@ -406,9 +421,7 @@ class _LoopPlanner:
 
     def _grow(self, node: _Node) -> None:
         plan = node.plan
-        holds = any(node in other.around and other.plan.mode != "as it is" for other in self.nodes)
-        holds = holds or bool(self._arguments(node.loop))
-        if plan.needs.active and holds and self._carried(node) & self._taken_in(node):
+        if plan.needs.active and self._carried(node) & self._taken_in(node):
             plan.mode = "turns"
         plan.after |= self._assigned(node) & self._taken_behind(node)
         if plan.mode == "as it is" and plan.after:
