@@ -1,11 +1,12 @@
-"""What warpops costs before the first call: its import, and the decoration of 500 kernels.
+"""What warpops costs at the start: its import, the decoration of 500 kernels, an op's first call and first backward.
 
     python benchmarks/startup.py
     python benchmarks/startup.py --bars          # exit status 1 if a bound is missed
 
 Each measurement is made in a fresh process, the median of several. Kernels are drawn from several forms with constants
 of their own, so that no two are the same; Warp's cache is an empty folder, which must still be empty afterwards:
-nothing was compiled. The bounds are on the process's own time, which other work on the machine hardly changes.
+nothing was compiled. A first call and backward build, or load, the kernel; the same is timed with Warp alone. The bounds
+are on the process's own time, which other work on the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -92,6 +93,40 @@ print(json.dumps([seconds, sorted(name for name in set(sys.modules) - before if 
 """
 
 
+FIRST = """
+import json, sys, time
+import torch
+import warp as wp
+import warpops
+from many_kernels import first
+
+n = 64
+a, b, cotangent = torch.rand(n, requires_grad=True), torch.rand(n, requires_grad=True), torch.ones(n)
+(torch.mul(a, b) + 1.0).backward(cotangent)  # PyTorch's own first times
+a.grad = b.grad = None
+wp.init()
+
+def op():
+    made = warpops.warp_op(first)
+    yield time.process_time()
+    result = made(a, b)
+    yield time.process_time()
+    result.backward(cotangent)
+
+def warp():
+    arrays = [wp.array([0.5] * n, dtype=float, requires_grad=True) for _ in range(3)]
+    yield time.process_time()
+    wp.launch(first, dim=n, inputs=arrays[:2], outputs=arrays[2:])
+    yield time.process_time()
+    wp.launch(first, dim=n, inputs=arrays[:2], outputs=arrays[2:], adj_inputs=[x.grad for x in arrays[:2]],
+              adj_outputs=[arrays[2].grad], adjoint=True)
+
+times = [*globals()[sys.argv[1]](), time.process_time()]
+print(json.dumps([times[1] - times[0], times[2] - times[0]]))
+"""
+"""Seconds of the process to the end of the first call, and to that of the first backward: of an op, and by Warp alone."""
+
+
 def write_kernels(folder: Path, count: int) -> None:
     text = ["import warp as wp\n"]
     text += [FORMS[k % len(FORMS)].format(k=k) for k in range(count)]
@@ -100,8 +135,8 @@ def write_kernels(folder: Path, count: int) -> None:
     (folder / "many_kernels.py").write_text("".join(text))
 
 
-def run(script: str, environ: dict[str, str]) -> Any:
-    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True)
+def run(script: str, environ: dict[str, str], *arguments: str) -> Any:
+    done = subprocess.run([sys.executable, "-c", script, *arguments], env=environ, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
@@ -120,7 +155,16 @@ def measure(count: int, repeats: int) -> dict[str, Any]:
             seconds, modules = run(IMPORT, environ)
             imports.append(seconds)
         compiled = sum(file.is_file() for file in cache.rglob("*"))
+        first: dict[str, list[list[float]]] = {
+            f"{who} {how}": [] for who in ("op", "warp") for how in ("builds", "loads")
+        }
+        for turn in range(repeats):
+            for who in ("op", "warp"):
+                environ["WARP_CACHE_PATH"] = str(folder / f"{who}{turn}")
+                for how in ("builds", "loads"):
+                    first[f"{who} {how}"].append(run(FIRST, environ, who))
     return {
+        "first": first,
         "kernels": count,
         "decorate_s": [wall for wall, _ in decorate],
         "decorate_cpu_s": [cpu for _, cpu in decorate],
@@ -155,12 +199,23 @@ def main() -> int:
         ["files that Warp compiled meanwhile", str(found["compiled_files"]), ""],
     ]
     table(f"Start-up, medians of {options.repeats} processes, ms", ["", "elapsed", "of the process"], rows)
+    ratios = {}
+    rows = []
+    for how in ("builds", "loads"):
+        for k, what in enumerate(("first call", "first call and backward")):
+            ours, warps = ([seconds[k] for seconds in found["first"][f"{who} {how}"]] for who in ("op", "warp"))
+            ratios[how, what] = statistics.median(a / b for a, b in zip(ours, warps, strict=True))
+            middles = milliseconds(statistics.median(ours), statistics.median(warps))
+            rows.append([f"{what}, which {how} the kernel", *middles, f"{ratios[how, what]:.2f}"])
+    table("The first of an op, ms of the process", ["", "warpops", "Warp alone", "ratio"], rows)
     if found["modules"]:
         print(f"\n  other modules that the import loads: {', '.join(found['modules'])}")
     bars = [
         Bar(f"seconds to decorate {options.kernels} kernels", decorate, 2.0),
         Bar("files compiled at decoration", found["compiled_files"], 0),
         Bar("seconds to import warpops after torch and warp", imported, 0.05),
+        Bar("first call, of Warp's own", ratios["builds", "first call"], 1.1),
+        Bar("first call and backward, of Warp's own", ratios["builds", "first call and backward"], 1.1),
     ]
     write_json(options.json, {"benchmark": "startup", "environment": about, **found})
     if options.bars:

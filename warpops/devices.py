@@ -33,11 +33,13 @@ def warp_device(device: torch.device) -> Any:
 
 
 def current_stream(device: torch.device, warp_device: Any) -> Any:
-    """PyTorch's current stream on a CUDA device, as Warp's object.
+    """PyTorch's current stream on a device, as Warp's object; None on the CPU.
 
     The raw handle is asked for at each call. Only the wrapper is kept, one per handle: a stream that is made current
     for the length of a call, or kept across calls, would put work on another stream than PyTorch's.
     """
+    if not warp_device.is_cuda:
+        return None
     if _torch.raw_stream is not None:
         handle = _torch.raw_stream(warp_device.ordinal)
     else:
