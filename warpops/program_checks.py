@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 import warp as wp
 
 from .effects import Effects
@@ -25,7 +28,12 @@ def check_launch(
     Raises:
         ArgumentError: a launch size, an index by a coordinate or a constant index doesn't fit.
     """
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    try:
+        dims = tuple(operator.index(size) for size in (dim if isinstance(dim, Sequence) else (dim,)))
+    except TypeError:
+        raise ArgumentError(
+            f"{op}: the program launches {kernel.key}: dim: expected an int or a tuple of ints, got {dim!r}"
+        ) from None
     title = f"{op}: the program launches {kernel.key} over {dims if len(dims) != 1 else dims[0]}"
     rank = effects.tid_rank
     if rank and not effects.tiled and len(dims) != rank:
@@ -36,6 +44,12 @@ def check_launch(
     if math.prod(dims) == 0:
         return
     values = dict(zip(names, arguments, strict=True))
+
+    for label, kinds in effects.handles.items():
+        value = _at(values, label)
+        if isinstance(value, (wp.array, torch.Tensor)):
+            wanted = " or ".join(sorted(kinds)) or "object of Warp's"
+            raise ArgumentError(f"{title}: '{label}': expected the id of a {wanted}, got a {type(value).__name__}")
 
     def size_of(bound: str | tuple[str, int] | int) -> int | None:
         if isinstance(bound, int):
