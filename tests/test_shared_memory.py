@@ -130,11 +130,14 @@ class TestInference:
         with torch.inference_mode():
             return torch.ones(3)
 
-    @pytest.mark.parametrize("mode", [eager, compiled], ids=["eager", "compiled"])
-    def test_outside(self, mode):
+    def test_outside(self):
+        """In eager code. Compiled code does what PyTorch's own in-place operators do there."""
         x = self.tensor()
-        with pytest.raises(RuntimeError if mode is compiled else ArgumentError, match="[Ii]nference"), torch.no_grad():
-            mode(lambda x, v: kernels.step_op(x, v, 0.5))(x, torch.ones(3))
+        with (
+            pytest.raises(ArgumentError, match="'x': is changed in place, and is an inference tensor"),
+            torch.no_grad(),
+        ):
+            kernels.step_op(x, torch.ones(3), 0.5)
         assert x.tolist() == [1.0, 1.0, 1.0]
 
     def test_inside(self):
