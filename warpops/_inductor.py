@@ -30,19 +30,23 @@ def register(runtime: Traced) -> bool:
     table = getattr(lowering, "user_lowerings", None)
     if table is None:
         return False
-    table[runtime.forward_op] = lambda *arguments: _lower_forward(runtime, arguments)
-    if not runtime.plan.scratch:  # an exported program holds the public op
-        table[runtime.public_op] = lambda *given, **named: _lower_forward(runtime, runtime.complete(given, named))
+    # The raw op, or the public one, which is equal to it: an exported program holds that.
+    table[runtime.public_op] = lambda *given, **named: _lower_forward(runtime, runtime.complete(given, named))
     if runtime.backward_op is not None:
         table[runtime.backward_op] = lambda *arguments: _lower_backward(runtime, arguments)
     return True
 
 
-def _values() -> tuple[Any, ...]:
-    """The fake results of the node that is being lowered."""
+def _node() -> Any:
+    """The node that is being lowered."""
     from torch._inductor.virtualized import V
 
-    value = V.graph.current_node.meta["val"]
+    return V.graph.current_node
+
+
+def _values() -> tuple[Any, ...]:
+    """Its fake results."""
+    value = _node().meta["val"]
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
@@ -77,6 +81,8 @@ def _call(op: Any, arguments: list[Any]) -> None:
 def _lower_forward(runtime: Traced, arguments: tuple[Any, ...]) -> Any:
     plan = runtime.instances.plan
     if runtime.instances.generic or any(s.role in ("inout", "mutated") for s in plan.slots):
+        return None
+    if plan.scratch and _node().target is runtime.public_op:
         return None
     values = dict(zip([slot.name for slot in runtime.front.returned], _values(), strict=True))
     made: dict[str, Any] = {}

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad as forward_ad
 
+from . import locks
+
 functorch_level: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 """The innermost active torch.func transform; None outside of all."""
 
@@ -118,6 +120,11 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None
 
 
+parse_schema: Callable[[str], torch.FunctionSchema] = torch._C.parse_schema
+
+for _member in vars(torch._ops.OpOverload).values():
+    locks.renewed(getattr(_member, "lock", None))  # a cached_property's, until Python 3.11
+
 MOST_ARGUMENTS = 64
 """How many arguments PyTorch's dispatcher takes."""
 
@@ -150,6 +157,23 @@ def forget(namespace: str, name: str, key: str | None = None) -> None:
     delattr(space, name)
     if name in getattr(space, "_dir", []):
         space._dir.remove(name)
+
+
+class RawOverload(torch._ops.OpOverload):
+    """A raw operator that lists and sets take for the public one: those of selective checkpointing meet raw ones."""
+
+    public: Any
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.public
+
+    def __hash__(self) -> int:
+        return hash(self.public)
+
+
+def stand_for(raw: Any, public: Any) -> None:
+    """Make a raw operator's overload equal to the public one's."""
+    raw.__class__, raw.public = RawOverload, public
 
 
 class Rules:
@@ -188,12 +212,18 @@ def replicates_implicitly(kind: Any) -> bool:
 
 
 def destroy(library: Any) -> None:
-    """Take a library's operators out of the registry, once: its own finaliser would clear ``torch.ops`` again later."""
-    names = list(library._op_defs)
-    library._destroy()
+    """Take a library's operators out of the registry and out of ``torch.ops``, where another op's overload stays.
+
+    PyTorch's own way clears a name whoever has it now, and once more when the library is collected.
+    """
+    names = set(library._op_defs)
     library._op_defs.clear()
+    torch.library._defs.difference_update(names)
+    library._destroy()
     for name in names:
         torch._library.simple_registry.singleton._data.pop(name, None)
+        namespace, _, rest = name.partition("::")
+        forget(namespace, *rest.split("."))
 
 
 def is_vmapped(values: tuple[Any, ...]) -> bool:

@@ -20,6 +20,8 @@ import warp._src.types as _types
 from . import locks
 from .errors import ArgumentError, GradientError
 
+locks.renewed(getattr(_codegen, "_codegen_lock", None))
+
 _exec_ids = itertools.count(1_000_000, 1_000)
 
 RETAIN_GRAD = 1
@@ -150,6 +152,11 @@ def admits(template: Any, scalar: Any) -> bool:
     return bool(inner is Any or _types.type_matches_template(scalar, inner))
 
 
+def share_scalars(left: Any, right: Any) -> bool:
+    """Whether two generic element types can have one scalar type in common."""
+    return any(admits(left, scalar) and admits(right, scalar) for scalar in _types.scalar_types)
+
+
 def is_float(scalar: Any) -> bool:
     return scalar in _types.float_types or scalar is float
 
@@ -235,7 +242,7 @@ class Compiled:
             self.loaded = self._load()
             return self.loaded
 
-    def _load(self) -> Loaded:
+    def _load(self, last: bool = False) -> Loaded:
         # Until Warp 1.16 a second attempt may build something else out of what the first one left.
         failed = getattr(self.kernel, "build_error", None)
         if failed is not None:
@@ -252,7 +259,14 @@ class Compiled:
             raise ArgumentError(self.kernel.build_error) from error
         if not found:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
-        hooks = found.get_kernel_hooks(self.kernel)
+        try:
+            hooks = found.get_kernel_hooks(self.kernel)
+        except KeyError:
+            if last:
+                raise
+            # Another thread was building the module when the kernel came into it: Warp took that for all there is.
+            self.module.mark_modified()
+            return self._load(last=True)
         return Loaded(found, hooks.forward, hooks.backward, hashers)
 
     def current(self) -> Loaded:

@@ -57,7 +57,8 @@ class RegisteredBackward:
             outputs={slot.label: result for slot, result in zip(plan.result_slots, results, strict=True)},
             needs_input_grad=tuple(any(by_slot[s.name] for s in p.slots) for p in plan.parameters),
         )
-        found = self.function(context, *grads)
+        # Copies, for the function to change as it likes: a cotangent is the caller's, or shared with other nodes.
+        found = self.function(context, *(None if grad is None else grad.clone() for grad in grads))
         if not isinstance(found, (tuple, list)):
             found = (found,)
         if len(found) != len(plan.parameters):

@@ -16,11 +16,10 @@ from typing import Any
 import numpy
 import torch
 
-from . import _torch
 from .effects import Limit
 from .errors import ArgumentError
 from .kernel import MISSING
-from .packing import bytes_spanned
+from .overlap import check_mutated
 from .plan import OpPlan, Slot
 from .sizes import Expr, SizeError, smallest
 from .value_checks import (
@@ -56,7 +55,7 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
     for slot in plan.inputs:
         check_slot(op, slot, values[slot.name])
     where = device_of(op, plan, values, device)
-    check_overlaps(op, plan, values)
+    check_mutated(op, plan, values)
     sizes = _bind(op, plan, values)
     shapes: dict[str, tuple[Any, ...]] = {}
     for slot in plan.slots:
@@ -106,65 +105,6 @@ def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> t
         if first is None:
             return wanted
     return first[1] if first is not None else torch.get_default_device()
-
-
-def check_overlaps(op: str, plan: OpPlan, values: Mapping[str, Any]) -> None:
-    if not plan.mutated:
-        return
-    spans = {slot.name: _span(values[slot.name]) for slot in plan.inputs if slot.is_array}
-    for slot in plan.mutated:
-        value, span = values[slot.name], spans[slot.name]
-        if value is None:
-            continue
-        if torch._debug_has_internal_overlap(value) == 1:
-            fail(op, slot, f"is changed in place, and its elements overlap (strides {value.stride()}); pass a .clone()")
-        for other in plan.inputs:
-            if other.name == slot.name or not other.is_array:
-                continue
-            rest, more = values[other.name], spans[other.name]
-            if not isinstance(rest, torch.Tensor) or (span and more and (span[0] >= more[1] or more[0] >= span[1])):
-                continue
-            if share_memory(value, rest):
-                fail(op, slot, f"is changed in place, and shares memory with '{other.label}'; pass a .clone() of one")
-
-
-def _span(value: Any) -> tuple[int, int] | None:
-    """The first byte of a tensor and the one after its last; None where it has no memory of its own to tell of."""
-    if type(value) not in _torch.PLAIN or value.is_meta or not value.numel():
-        return None
-    low: int = value.data_ptr()
-    return low, low + bytes_spanned(value)
-
-
-def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors have a byte in common (True where that is too hard to tell).
-
-    Fake tensors are compared by their place in a storage that they share, as far as their sizes are known.
-    """
-    if left is right:
-        return left.numel() != 0
-    real = all(type(t) in _torch.PLAIN and not t.is_meta for t in (left, right))
-    if left.device != right.device or not (real or _torch.is_alias(left, right)):
-        return False
-    places = [(t.storage_offset(), *t.shape, *t.stride()) for t in (left, right)]
-    if not all(isinstance(n, int) for place in places for n in place) or left.numel() == 0 or right.numel() == 0:
-        return False
-
-    def view(tensor: torch.Tensor) -> Any:
-        size = tensor.element_size()
-        interface = {
-            "version": 3,
-            "typestr": f"|V{size}",
-            "data": (tensor.data_ptr() if real else 4096 + tensor.storage_offset() * size, True),
-            "shape": tuple(tensor.shape),
-            "strides": tuple(step * size for step in tensor.stride()),
-        }
-        return numpy.asarray(types.SimpleNamespace(__array_interface__=interface))
-
-    try:
-        return bool(numpy.shares_memory(view(left), view(right), max_work=10_000))  # type: ignore[arg-type]
-    except numpy.exceptions.TooHardError:
-        return True
 
 
 def _bind(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:

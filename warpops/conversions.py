@@ -57,7 +57,7 @@ class Conversions:
                 f"{self.name}: argument '{slot.label}': expected a wp.Mesh, Bvh, HashGrid or Volume, or its id (an int), "
                 f"got {type(given).__name__}{' without an id' if value is None and given is not None else ''}"
             )
-        value_checks.check_number(self.name, slot, slot.leaf.scalar, value)
+        value_checks.check_slot(self.name, slot, value)
         if plain is None:
             return value
         return int(plain) - 2**64 if plain >= 2**63 else int(plain)

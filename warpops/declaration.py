@@ -172,18 +172,30 @@ def _init(value: object, what: str, op: str) -> str | float:
 PYTORCH_S = frozenset({"aten", "prim", "prims", "inductor", "quantized", "profiler", "c10d", "c10d_functional"})
 """Namespaces of PyTorch's own operators."""
 
+NO_NAMESPACE = frozenset({"_", "_dir", "higher_order", "import_module", "load_library", "loaded_libraries", "name"})
+"""What ``torch.ops`` has of its own, or takes for all namespaces."""
+
+NO_OPERATOR = frozenset({"_dir", "name"})
+"""What each namespace of ``torch.ops`` has of its own."""
+
 
 def check_name(op: str, name: object) -> None:
     """Refuse what can't be the name of an operator.
 
     Raises:
-        SignatureError: it isn't ``namespace::op`` of ASCII identifiers, or would replace one of PyTorch's operators.
+        SignatureError: it isn't ``namespace::op`` of ASCII identifiers, or would replace one of PyTorch's operators, or
+            what ``torch.ops`` needs itself.
     """
     parts = name.split("::") if isinstance(name, str) else []
     if len(parts) != 2 or any(not p.isascii() or not p.isidentifier() or keyword.iskeyword(p) for p in parts):
         raise SignatureError(f"{op}: name is 'namespace::op', of two ASCII identifiers, and got {name!r}")
     if parts[0] in PYTORCH_S:
         raise SignatureError(f"{op}: the namespace of {name!r} is PyTorch's own; choose another")
+    if parts[0] in NO_NAMESPACE or parts[1] in NO_OPERATOR or any(p.startswith("__") for p in parts):
+        taken = "torch.ops" if parts[0] in NO_NAMESPACE or parts[0].startswith("__") else f"torch.ops.{parts[0]}"
+        raise SignatureError(
+            f"{op}: the name {name!r} would replace what {taken} has of its own; give another with name='namespace::op'"
+        )
 
 
 def declare(
@@ -256,8 +268,8 @@ def declare(
         raise SignatureError(f"{op}: tiled is True or False, and got {tiled!r}")
     extra = names_of(sizes, "sizes", op)
     for size in extra:
-        if "." in size or keyword.iskeyword(size):
-            raise SignatureError(f"{op}: sizes takes plain names, and got {size!r}")
+        if "." in size or keyword.iskeyword(size) or not size.isascii():
+            raise SignatureError(f"{op}: sizes takes plain ASCII names, and got {size!r}")
     return Declaration(
         signature=signature,
         left=left,

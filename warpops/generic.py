@@ -39,16 +39,20 @@ def check_followed(plan: OpPlan) -> None:
     Raises:
         SignatureError: a fresh array is generic, no input array is, and no overload is declared.
     """
-    if any(slot.is_array and slot.is_input and slot.leaf.generic for slot in plan.slots):
-        return
     if _warp.overload_types(plan.kernel.kernel):
         return
+    types = dict(_warp.argument_types(plan.kernel.kernel))
+    given = [slot for slot in plan.slots if slot.is_array and slot.is_input and slot.leaf.generic]
     for slot in plan.slots:
-        if slot.is_array and slot.leaf.generic:
+        if slot.is_input or not slot.is_array or not slot.leaf.generic:
+            continue
+        template = types[slot.label].dtype
+        if not any(_warp.share_scalars(template, types[other.label].dtype) for other in given):
+            what = "no input array is" if not given else f"no input array's can be one of {slot.leaf.type_name}"
             raise SignatureError(
-                f"{plan.name}: the dtype of '{slot.label}' is generic, and no input array is, so that nothing says it; "
-                f"annotate it with a type, or declare one with wp.overload before "
-                f"({plan.kernel.file}:{plan.kernel.line})"
+                f"{plan.name}: the dtype of '{slot.label}' is generic, and {what}, so that nothing says it; annotate it "
+                f"with a type (generic lengths may stay: wp.types.vector(length=Any, dtype=wp.float32)), or declare one "
+                f"with wp.overload before ({plan.kernel.file}:{plan.kernel.line})"
             )
 
 
@@ -136,19 +140,23 @@ class _Resolver:
         slot = self.slots[label]
         if slot.is_input:  # an optional array that isn't given: a null array, of any type
             element = self.given[0][1].dtype if self.given else wp.float32
-            return _warp.array_annotation(
-                element if template.dtype is Any else _warp.with_element(template.dtype, wp.float32, (1,)),
-                slot.leaf.ndim,
-            )
+            if template.dtype is not Any:
+                scalar = wp.float32 if _warp.admits(template.dtype, wp.float32) else wp.int32
+                element = _warp.with_element(template.dtype, scalar, (1,))
+            return _warp.array_annotation(element, slot.leaf.ndim)
         return _warp.array_annotation(self._element_of(slot, template.dtype), slot.leaf.ndim)
 
     def _element_of(self, slot: Slot, template: Any) -> Any:
         """The element type of a fresh array: the generic tensors' own, as far as the annotation is open."""
-        sources = [(other, found.dtype) for other, found in self.given]
+        sources = [
+            (other, found.dtype)
+            for other, found in self.given
+            if _warp.admits(template, getattr(found.dtype, "_wp_scalar_type_", found.dtype))
+        ]
         if not sources:
             raise SignatureError(
-                f"{self.name}: the dtype of '{slot.label}' is generic, and no tensor of the call is; annotate it with "
-                f"a type, or declare one with wp.overload"
+                f"{self.name}: the dtype of '{slot.label}' ({slot.leaf.type_name}) is generic, and that of no generic "
+                f"tensor of the call can be it; annotate it with a type, or declare one with wp.overload"
             )
         scalar = self._shared(slot, [(other, getattr(e, "_wp_scalar_type_", e)) for other, e in sources])
         if slot.leaf.component is not None:

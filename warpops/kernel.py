@@ -126,6 +126,18 @@ class Leaf:
         return self.is_array and (self.scalar is None or self.scalar.differentiable)
 
 
+_CPP_WORDS = """
+alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t compl concept
+const consteval constexpr constinit const_cast co_await co_return co_yield decltype default delete do double
+dynamic_cast enum explicit export extern false float friend goto inline int long mutable namespace new
+noexcept not_eq nullptr operator or_eq private protected public register reinterpret_cast requires short
+signed sizeof static static_assert static_cast struct switch template this thread_local throw true typedef
+typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq
+"""
+CPP_WORDS = frozenset(_CPP_WORDS.split())
+"""Keywords of C++ that Python takes for names: arguments and fields keep theirs in the code that Warp generates."""
+
+
 @dataclass(frozen=True)
 class Argument:
     """One argument of the kernel and its leaves."""
@@ -221,6 +233,14 @@ def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: t
             f"({where[0]}:{where[1]}); {advice}"
         )
 
+    wrong = next((part for part in path if part in CPP_WORDS or not part.isascii()), None)
+    if wrong is not None:
+        why = (
+            "C++, which Warp generates, has that word for itself" if wrong in CPP_WORDS else "PyTorch takes ASCII names"
+        )
+        raise SignatureError(
+            f"{op}: '{label}' can't be called so: {why}; rename it in the kernel ({where[0]}:{where[1]})"
+        )
     if _warp.is_array(warp_type):
         if not _warp.is_plain_array(warp_type):
             raise refuse("take a wp.array and index the tensor before the call, as in op(x[idx])")

@@ -19,6 +19,12 @@ def plain() -> Any:
     return _remember(threading.Lock())
 
 
+def renewed(lock: Any) -> None:
+    """Make somebody else's lock free in a forked child, too; None is no lock."""
+    if hasattr(lock, "_at_fork_reinit"):
+        _remember(lock)
+
+
 def _remember(lock: Any) -> Any:
     _made.append(lock)
     return lock

@@ -75,11 +75,8 @@ class WarpOp:
                 self.name, self._numbered = declared, False
             else:
                 self.name, self._numbered = _default_name(plan)
-            self._plan = plan
             self._instances = Instances(self.name, plan, make, only)
-            self._backward = backward
-            self._vmap: Any = None
-            self._register()
+            self._register(plan, backward, None)
             if hidden is None:
                 _ops[self.name] = self
         kernel = plan.kernel
@@ -88,11 +85,12 @@ class WarpOp:
         self.__wrapped__ = kernel.kernel.func
         self.__signature__ = self._make_signature()
 
-    def _register(self) -> None:
+    def _register(self, plan: OpPlan, backward: Any, vmap: Any) -> None:
         """Register the op with PyTorch, anew where its backward or its vmap rule has changed."""
-        self._registration = Registration(self.name, self._plan, self._instances, self._backward, self._vmap)
-        self._registration.runtime.numbered = self._numbered
-        self._call = self._registration.call
+        made = Registration(self.name, plan, self._instances, backward, vmap)
+        made.runtime.numbered = self._numbered
+        self._plan, self._backward, self._vmap = plan, backward, vmap
+        self._registration, self._call = made, made.call
 
     def register_backward(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Give the op a backward of your own, in place of the kernel's adjoint.
@@ -130,11 +128,10 @@ class WarpOp:
         if not plan.gradients or not any(s.differentiable for s in plan.result_slots):
             raise GradientError(f"{self.name}: register_backward: {plan.gradient_why}")
         with _lock:
-            self._plan = dataclasses.replace(
+            plan = dataclasses.replace(
                 plan, gradient="custom", gradient_why="registered with register_backward", hazards=()
             )
-            self._backward = RegisteredBackward(fn)
-            self._register()
+            self._register(plan, RegisteredBackward(fn), self._vmap)
         return fn
 
     def register_vmap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,8 +164,7 @@ class WarpOp:
         if not callable(fn):
             raise TypeError(f"{self.name}: register_vmap takes a function, and got {type(fn).__name__}")
         with _lock:
-            self._vmap = fn
-            self._register()
+            self._register(self._plan, self._backward, fn)
         return fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

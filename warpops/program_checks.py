@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -41,7 +42,12 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
     Raises:
         ArgumentError: a launch size, an index by a coordinate or a constant index doesn't fit, or an array is None.
     """
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    try:
+        dims = tuple(operator.index(size) for size in (dim if isinstance(dim, Sequence) else (dim,)))
+    except TypeError:
+        raise ArgumentError(
+            f"{op}: the program launches {kernel.key}: dim: expected an int or a tuple of ints, got {dim!r}"
+        ) from None
     title = f"{op}: the program launches {kernel.key} over {dims if len(dims) != 1 else dims[0]}"
     rank = effects.tid_rank
     if rank and not effects.tiled and len(dims) != rank:
@@ -51,6 +57,12 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
         )
     if math.prod(dims) == 0:
         return
+
+    for label, kinds in effects.handles.items():
+        value = values.get(label)
+        if isinstance(value, (wp.array, torch.Tensor)):
+            wanted = " or ".join(sorted(kinds)) or "object of Warp's"
+            raise ArgumentError(f"{title}: '{label}': expected the id of a {wanted}, got a {type(value).__name__}")
 
     def size_of(limit: Limit) -> int | None:
         bound = limit.base

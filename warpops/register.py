@@ -25,7 +25,7 @@ from .mapped import mapped_op
 from .plan import OpPlan
 from .recall import backward_into, forward_into
 from .runtime import Runtime
-from .unregister import registered, registering, release
+from .unregister import Registered, Shim, register
 
 _taken: set[str] = set()
 """The contracts that are registered, as ``namespace::name.hash``."""
@@ -99,49 +99,38 @@ class Registration:
         mapped_op()
         if self.plan.mutated and self.differentiable:
             copy_op()
-        with registering():
-            self.key = self.contract
-            suffix = 0
-            while f"{self.name}.{self.key}" in _taken:
-                suffix += 1
-                self.key = f"{self.contract}_{suffix}"
-            _taken.add(f"{self.name}.{self.key}")
-            self.lease = Lease(self.name, self.key)
-            self.library = torch.library.Library(self.namespace, "FRAGMENT")
-            front = self.front
-            self._define("", front.public())
-            self._define("_fwd", front.forward())
-            self._define("_fwd_", front.forward_into())
-            names = [self.basename, f"{self.basename}_fwd", f"{self.basename}_fwd_"]
-            if self.differentiable and self.plan.gradient == "adjoint":
-                self._define("_bwd", front.backward())
-                self._define("_bwd_", front.backward_into())
-                names += [f"{self.basename}_bwd", f"{self.basename}_bwd_"]
-            self.public_op = self._overload("")
-            self.forward_op = self._overload("_fwd")
-            self.forward_into_op = self._overload("_fwd_")
-            self.backward_op = self.backward_into_op = None
-            if f"{self.basename}_bwd" in names:
-                self.backward_op = self._overload("_bwd")
-                self.backward_into_op = self._overload("_bwd_")
-            self._implement()
-            overloads = [self.public_op, self.forward_op, self.forward_into_op]
-            overloads += [op for op in (self.backward_op, self.backward_into_op) if op is not None]
-            key = f"{self.name}.{self.key}"
-            done = functools.partial(_taken.discard, key)
-            operators = registered(self.library, self.namespace, names, overloads, done)
-            weakref.finalize(self.lease, release, operators)
+        front = self.front
+        schemas = {"": front.public(), "_fwd": front.forward(), "_fwd_": front.forward_into()}
+        if self.differentiable and self.plan.gradient == "adjoint":
+            schemas |= {"_bwd": front.backward(), "_bwd_": front.backward_into()}
+        register(self.namespace, {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}, self._fill)
 
-    def _define(self, suffix: str, schema: str) -> None:
-        _torch.forget(self.namespace, f"{self.basename}{suffix}")
-        self.library.define(f"{self.basename}{suffix}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    def _fill(self, operators: Registered) -> tuple[Any, Lease]:
+        """Define and implement the operators."""
+        self.key, number = self.contract, 0
+        while f"{self.name}.{self.key}" in _taken:
+            number += 1
+            self.key = f"{self.contract}_{number}"
+        operators.done = functools.partial(_taken.discard, f"{self.name}.{self.key}")
+        _taken.add(f"{self.name}.{self.key}")
+        self.lease = Lease(self.name, self.key)
+        for name, schema in operators.schemas.items():
+            _torch.forget(self.namespace, name)
+            operators.library.define(f"{name}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+        self.public_op, self.forward_op, self.forward_into_op = map(self._overload, ("", "_fwd", "_fwd_"))
+        self.backward_op = self.backward_into_op = None
+        if f"{self.basename}_bwd" in operators.schemas:
+            self.backward_op, self.backward_into_op = map(self._overload, ("_bwd", "_bwd_"))
+        _torch.stand_for(self.forward_op, self.public_op)
+        self._implement(operators)
+        return self.public_op, self.lease
 
     def _overload(self, suffix: str) -> Any:
         _torch.forget(self.namespace, f"{self.basename}{suffix}")
         return getattr(getattr(getattr(torch.ops, self.namespace), f"{self.basename}{suffix}"), self.key)
 
-    def _implement(self) -> None:
-        library, instances = self.library, self.instances
+    def _implement(self, operators: Registered) -> None:
+        library, instances = operators.library, self.instances
         self.runtime = runtime = Runtime(self.name, self.plan, self.front, instances, self)
         self.parts = FrontParts(self.name, self.emitter, runtime.helpers(), instances, self.lease)
         runtime.finish(self.parts)
@@ -150,6 +139,9 @@ class Registration:
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
 
         def implement(suffix: str, function: Callable[..., Any], key: str, with_keyset: bool = False) -> None:
+            if function is not torch.library.fallthrough_kernel:
+                function = Shim(function)
+                operators.shims.append(function)
             library.impl(f"{self.basename}{suffix}.{self.key}", function, key, with_keyset=with_keyset)
 
         implement("_fwd", instances.forward, "CompositeExplicitAutograd")
@@ -172,7 +164,9 @@ class Registration:
         reference = weakref.ref(runtime)
         for suffix, fake in fakes.items():
             rules = sharding.Rules(reference, suffix)
-            _torch.register_python_side(library, f"{self.name}{suffix}.{self.key}", fake, rules)
+            shim = Shim(fake)
+            operators.shims.append(shim)
+            _torch.register_python_side(library, f"{self.name}{suffix}.{self.key}", shim, rules)
         implement("", runtime.run_public, "Autograd")
         implement("", runtime.run_public, "CompositeExplicitAutograd")
         implement("", runtime.run_mapped, _torch.VMAP_KEY, with_keyset=True)

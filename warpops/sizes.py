@@ -19,6 +19,9 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.FloorDiv: "//",
     ast.Mod: "%",
 }
+DEEPEST = 100
+"""How many levels an expression may have."""
+TOO_DEEP = f"a size expression of more than {DEEPEST} levels"
 _RANK = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 
 
@@ -136,29 +139,39 @@ def parse_sizes(text: str) -> tuple[Expr | None, ...]:
         return ()
     try:
         tree = ast.parse(f"({text},)", mode="eval").body
-    except SyntaxError:
+    except (RecursionError, MemoryError):
+        raise SizeError(TOO_DEEP) from None
+    except (SyntaxError, ValueError):
         if len(text.split()) > 1 and all(part.isidentifier() or part.isdigit() for part in text.split()):
             raise SizeError(f"separate the sizes in '{text}' with commas: '{', '.join(text.split())}'") from None
         raise SizeError(f"'{text}' is no list of size expressions") from None
-    assert isinstance(tree, ast.Tuple)
-    return tuple(_parse(item, text) for item in tree.elts)
+    if not isinstance(tree, ast.Tuple):
+        raise SizeError(f"'{text}' is no list of size expressions")
+    try:
+        return tuple(_parse(item) for item in tree.elts)
+    except RecursionError:  # Python's own printing of what isn't allowed
+        raise SizeError(TOO_DEEP) from None
 
 
-def _parse(node: ast.expr, text: str) -> Expr | None:
+def _parse(node: ast.expr) -> Expr | None:
     if isinstance(node, ast.Name) and node.id == "_":
         return None
-    return _expression(node, text)
+    return _expression(node, DEEPEST)
 
 
-def _expression(node: ast.expr, text: str) -> Expr:
+def _expression(node: ast.expr, levels: int) -> Expr:
+    if not levels:
+        raise SizeError(TOO_DEEP)
     if isinstance(node, ast.Constant) and type(node.value) is int:
+        if node.value >= 2**63:
+            raise SizeError(f"'{node.value}' is larger than any size")
         return integer(node.value)
     if isinstance(node, ast.Name):
         if node.id == "_":
             raise SizeError("'_' stands for any size and can't be part of an expression")
         return name(node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-        operand = _expression(node.operand, text)
+        operand = _expression(node.operand, levels - 1)
         if isinstance(node.op, ast.UAdd):
             return operand
         return integer(-int(operand.value)) if operand.is_int else Expr("-", 0, (integer(0), operand))
@@ -167,11 +180,11 @@ def _expression(node: ast.expr, text: str) -> Expr:
         if symbol is None:
             advice = "; write '//' for a size" if isinstance(node.op, ast.Div) else ""
             raise SizeError(f"'{ast.unparse(node)}' uses an operator that sizes don't have (+ - * // %){advice}")
-        return Expr(symbol, 0, (_expression(node.left, text), _expression(node.right, text)))
+        return Expr(symbol, 0, (_expression(node.left, levels - 1), _expression(node.right, levels - 1)))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
         if node.keywords or len(node.args) < 2:
             raise SizeError(f"'{ast.unparse(node)}': {node.func.id} takes two sizes or more")
-        items = [_expression(argument, text) for argument in node.args]
+        items = [_expression(argument, levels - 1) for argument in node.args]
         folded = items[0]
         for item in items[1:]:
             folded = Expr(node.func.id, 0, (folded, item))

@@ -17,6 +17,7 @@ from .batched import batched_plan, batched_registration, element
 from .copies import copy_of
 from .errors import ArgumentError, GradientError
 from .functions import make_backward, make_forward
+from .map_checks import mapped_results
 from .mapped import record
 from .rewrite import UnbatchableError
 
@@ -104,7 +105,7 @@ class Transforms:
         if self.plan.mutated:
             self.refuse_mutation()
         if self.vmap_rule is not None:
-            return self.vmap_rule(info, tuple(in_dims), *values)
+            return mapped_results(self.name, self.plan, info.batch_size, self.vmap_rule(info, tuple(in_dims), *values))
         dims = _dims(in_dims, values)
         names = self._names(values, dims)
         batched = self.batched(values, dims, names)
@@ -245,12 +246,13 @@ class Transforms:
 
     def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
-        outputs, out_dims = rule(info, tuple(in_dims), *values)
+        found = rule(info, tuple(in_dims), *values)
+        outputs, out_dims = mapped_results(self.name, self.plan, info.batch_size, found)
         count, scratch = len(self.plan.results), self.plan.scratch
         if not scratch:
             return outputs, out_dims
-        outputs = outputs if count != 1 or isinstance(outputs, tuple) else (outputs,)
-        out_dims = tuple(out_dims) if isinstance(out_dims, (tuple, list)) else (out_dims,) * count
+        if count == 1:
+            outputs, out_dims = (outputs,), (out_dims,)
         rest: tuple[Any, ...] = (None,) * len(scratch)
         if any(slot.saved for slot in scratch) and self.plan.gradient == "adjoint":
             again, _ = self._map_kernel(info, in_dims, values)

@@ -12,9 +12,10 @@ removed while anything is being registered.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import functools
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,67 +23,95 @@ import torch
 from . import _torch, locks
 
 _lock = locks.reentrant()
-_registering = 0
+_registering = False
 _entries: set[str] = set()
 """Entries of TorchScript's table that are there."""
 _callable: dict[tuple[str, str], list[Any]] = {}
 """The public overloads of each name that can still be called, the newest last."""
-_collected: list[Registered] = []
-"""What nothing can call any more, and is still registered."""
+_known: dict[Registered, None] = {}
+"""All that is registered, in order. What it holds, no finaliser of PyTorch's takes out behind our back."""
 
 
-@dataclass(frozen=True)
+def _gone(name: str, *arguments: Any, **named: Any) -> None:
+    raise RuntimeError(f"{name} is gone: its WarpOp was collected")
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(eq=False)
 class Registered:
-    """The operators of one op."""
+    """The operators of one op, from before the first is defined until the last is gone."""
 
-    library: Any
     namespace: str
-    names: tuple[str, ...]
-    """The public one first."""
-    public: Any
-    entries: tuple[str, ...]
-    done: Callable[[], None]
+    schemas: dict[str, str]
+    """By name, without the namespace, the public one first."""
+    done: Callable[[], None] = _nothing
     """Called once they are gone."""
+    library: Any = None
+    public: Any = None
+    shims: list[Shim] = field(default_factory=list)
+    lease: Callable[[], Any] = tuple
+    """Gives None once nothing can call them any more."""
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.schemas))
+
+    @functools.cached_property
+    def entries(self) -> list[str]:
+        """What they have in TorchScript's table, once they are defined."""
+        return [_entry(_torch.parse_schema(f"{self.namespace}::{name}{text}")) for name, text in self.schemas.items()]
 
 
-@contextlib.contextmanager
-def registering() -> Iterator[None]:
-    """While operators are registered, and looked up for the first time."""
-    global _registering
-    with _lock:
-        _registering += 1
-        try:
-            yield
-        finally:
-            _registering -= 1
-        _sweep()
+class Shim(functools.partial):  # type: ignore[type-arg]
+    """A function that PyTorch is given. PyTorch keeps what it was given for good, so that this is emptied."""
+
+    def empty(self, name: str) -> None:
+        """Let go of the function of an op that nobody holds any more."""
+        self.__setstate__((_gone, (name,), {}, None))  # type: ignore[attr-defined]
 
 
-def registered(
-    library: Any, namespace: str, names: Iterable[str], overloads: Iterable[Any], done: Callable[[], None]
-) -> Registered:
-    """Note operators that were looked up just now, and make ``torch.ops`` call the first of them.
+def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered], tuple[Any, Any]]) -> None:
+    """Register the operators of one op; an error, at whatever line, takes all of them back.
 
     Args:
-        names: without the namespace, the public one first.
-        overloads: of these names.
-        done: called once they are gone.
+        namespace: of the operators.
+        schemas: by name, the public operator's first.
+        fill: defines and implements them in the library that it is given, and looks them up. It returns the public
+            overload, which ``torch.ops`` calls from then on, and an object that whoever can call them holds.
     """
-    names, overloads = tuple(names), list(overloads)
-    entries = tuple(_entry(overload._schema) for overload in overloads)
-    _entries.update(entries)
-    _callable.setdefault((namespace, names[0]), []).append(overloads[0])
-    _torch.publish(namespace, names[0], overloads[0])
-    return Registered(library, namespace, names, overloads[0], entries, done)
+    global _registering
+    operators = Registered(namespace, schemas)
+    with _lock:
+        try:
+            _registering = True
+            _known[operators] = None
+            operators.library = torch.library.Library(namespace, "FRAGMENT")
+            operators.public, lease = fill(operators)
+            _entries.update(operators.entries)
+            _callable.setdefault((namespace, operators.name), []).append(operators.public)
+            _torch.publish(namespace, operators.name, operators.public)
+            operators.lease = weakref.ref(lease)
+            weakref.finalize(lease, release)
+        except BaseException:
+            _remove(operators)  # all of its entries are there, since it was defined last
+            raise
+        finally:
+            # No counter: one that an interrupt left behind would be wrong for good.
+            _registering = False
+            _sweep()
 
 
-def release(operators: Registered) -> None:
+def release() -> None:
     """Unregister operators that nothing can call any more, now or as soon as that is safe."""
     with _lock:
-        _callable[operators.namespace, operators.names[0]].remove(operators.public)
-        _collected.append(operators)
+        for operators in [one for one in _known if one.lease() is None]:
+            _uncallable(operators)
+            _pin(operators)
+            _empty(operators)
         _sweep()
-        _pin(operators)
 
 
 def _entry(schema: torch.FunctionSchema) -> str:
@@ -93,20 +122,40 @@ def _entry(schema: torch.FunctionSchema) -> str:
 def _sweep() -> None:
     if _registering:
         return
-    for operators in list(_collected):
-        if operators not in _collected or not all(entry in _entries for entry in operators.entries):
-            continue
-        _collected.remove(operators)
-        _entries.difference_update(operators.entries)
-        for name in operators.names:
-            _torch.forget(operators.namespace, name)
+    for operators in [one for one in _known if one.lease() is None]:
+        if operators in _known and all(entry in _entries for entry in operators.entries):
+            _remove(operators)
+
+
+def _remove(operators: Registered) -> None:
+    """Take operators out of the registry; after an interrupt it is done again."""
+    _uncallable(operators)
+    _entries.difference_update(operators.entries)
+    _pin(operators)
+    if operators.library is not None:
         _torch.destroy(operators.library)
-        _pin(operators)
-        operators.done()
+    _empty(operators)
+    if operators in _known:
+        del _known[operators]
+        operators.done()  # once: another op may be called so from then on
+
+
+def _empty(operators: Registered) -> None:
+    for shim in operators.shims:
+        shim.empty(f"{operators.namespace}::{operators.name}")
+    operators.shims.clear()
+
+
+def _uncallable(operators: Registered) -> None:
+    left = _callable.get((operators.namespace, operators.name), [])
+    if operators.public in left:
+        left.remove(operators.public)
 
 
 def _pin(operators: Registered) -> None:
-    """Make ``torch.ops`` call the newest op of a name that is left."""
-    left = _callable.get((operators.namespace, operators.names[0]))
+    """Make ``torch.ops`` call the newest op of a name that is left, in one step."""
+    left = _callable.get((operators.namespace, operators.name))
     if left:
-        _torch.publish(operators.namespace, operators.names[0], left[-1])
+        _torch.publish(operators.namespace, operators.name, left[-1])
+    else:
+        _torch.forget(operators.namespace, operators.name)

@@ -38,6 +38,12 @@ def check_slot(op: str, slot: Slot, value: Any) -> None:
         _check_tensor_scalar(op, slot, value)
     elif slot.leaf.kind == "vector":
         _check_vector(op, slot, value)
+    elif slot.leaf.kind == "handle" and isinstance(value, torch.Tensor):
+        fail(
+            op,
+            slot,
+            f"expected a wp.Mesh, Bvh, HashGrid or Volume, or its id (an int), got a tensor of shape {value.shape}",
+        )
     else:
         check_number(op, slot, SIZE if slot.role == "size" else slot.leaf.scalar, value)
 

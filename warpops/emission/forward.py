@@ -44,7 +44,6 @@ class Forward(Pieces):
         self.describe_inputs()
         device = self.find_device()
         self.check_handles(device)
-        self.check_mutated()
         self.bind_sizes()
         fresh = [slot for slot in self.plan.slots if slot.role in ("output", "scratch")]
         exprs = [e for s in fresh if s.shape is not None and not callable(s.shape) for e in s.shape]
@@ -60,6 +59,7 @@ class Forward(Pieces):
         fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
         with text.function(self.function("forward"), self.arguments):
             device = self.begin()
+            self.check_mutated()
             shapes = self.shapes_of(fresh)
             dims = self.launch_size()
             self.check_reach(shapes, dims, device)
@@ -85,6 +85,7 @@ class Forward(Pieces):
         fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
         buffers = [slot.name for slot in fresh]
         with text.function(self.function("forward_into"), [*self.arguments, *buffers]):
+            self.separate()
             device = self.begin()
             shapes = {}
             for slot in fresh:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .. import _torch, checks, devices, value_checks
+from .. import _torch, checks, devices, overlap, value_checks
 from ..effects import Limit
 from ..handles import check_handle
 from ..launch import Launcher
@@ -179,11 +179,15 @@ class Pieces:
 
     def check_mutated(self) -> None:
         if self.plan.mutated:
-            check = self.provide("check_overlaps", self._check_overlaps)
+            check = self.provide("check_mutated", partial(overlap.check_mutated, self.op, self.plan))
             self.text.add(f"{check}({self.values()})")
 
-    def _check_overlaps(self, values: dict[str, Any]) -> None:
-        checks.check_overlaps(self.op, self.plan, values)
+    def separate(self) -> None:
+        """In compiled code: read from private copies of what shares memory with a mutated array."""
+        if self.plan.mutated:
+            separate = self.provide("separate", partial(overlap.separate, self.op, self.plan))
+            names = [slot.name for slot in self.given_arrays()]
+            self.text.add(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {separate}({self.values()})")
 
     def bind_sizes(self) -> None:
         """Bind bare names, compare the rest."""

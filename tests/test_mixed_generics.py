@@ -1,0 +1,86 @@
+"""Generic kernels whose arrays are of different families: an output follows those that its annotation admits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import warp as wp
+
+from support import close, compiled, eager, leaf
+from warpops import ArgumentError, SignatureError, warp_op
+
+
+@wp.kernel
+def gather(x: wp.array[wp.Float], k: wp.array[wp.Int], y: wp.array[wp.Float]):
+    i = wp.tid()
+    y[i] = x[int(k[i])] * x[int(k[i])]
+
+
+@wp.kernel
+def count(x: wp.array[wp.Float], k: wp.array[wp.Int], c: wp.array[wp.Int]):
+    i = wp.tid()
+    if x[i] > type(x[i])(0.0):
+        c[i] = k[i] + k[i]
+
+
+@wp.kernel
+def any_of(x: wp.array[Any], k: wp.array[wp.Int], y: wp.array[Any]):
+    i = wp.tid()
+    y[i] = x[int(k[i])]
+
+
+@wp.kernel
+def from_ints(k: wp.array[wp.Int], y: wp.array[wp.Float]):
+    i = wp.tid()
+    y[i] = y.dtype(k[i])
+
+
+@wp.kernel
+def two(x: wp.array[wp.Float], w: wp.array[wp.Float], k: wp.array[wp.Int], y: wp.array[wp.Float]):
+    i = wp.tid()
+    y[i] = x[i] + type(x[i])(w[i]) + type(x[i])(k[i])
+
+
+gather_op = warp_op(gather, "x[n], k[m] -> y[m]", dim="m")
+count_op = warp_op(count, "x[n], k[n] -> c[n]", dim="n")
+
+
+@pytest.mark.parametrize("mode", [eager, compiled], ids=["eager", "compiled"])
+@pytest.mark.parametrize("real", [torch.float32, torch.float64])
+@pytest.mark.parametrize("whole", [torch.int32, torch.int64])
+def test_floats_gathered_by_ints(mode, real, whole):
+    x, k = leaf(torch.linspace(1.0, 3.0, 5, dtype=real)), torch.tensor([4, 0, 4], dtype=whole)
+    y = mode(lambda x, k: gather_op(x, k))(x, k)
+    assert y.dtype is real
+    close(y, (x**2)[k.long()])
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    close(gradient, torch.autograd.grad((x**2)[k.long()].sum(), x)[0])
+
+
+def test_ints_beside_floats():
+    c = count_op(torch.tensor([1.0, -1.0], dtype=torch.float64), torch.tensor([3, 4]))
+    assert c.dtype is torch.int64
+    assert c.tolist() == [6, 0]
+
+
+def test_an_output_of_any_type_follows_all():
+    op = warp_op(any_of, "x[n], k[m] -> y[m]", dim="m")
+    k = torch.tensor([1, 0], dtype=torch.int32)
+    assert op(torch.tensor([5, 6], dtype=torch.int32), k).tolist() == [6, 5]
+    with pytest.raises(ArgumentError, match="'k': expected dtype torch.float32, as 'x' has, got torch.int32"):
+        op(torch.ones(2), k)
+
+
+def test_those_that_it_admits_must_be_one():
+    op = warp_op(two, "x[n], w[n], k[n] -> y[n]", dim="n")
+    k = torch.tensor([1, 2])
+    close(op(torch.ones(2), torch.ones(2), k), torch.tensor([3.0, 4.0]))
+    with pytest.raises(ArgumentError, match="'w': expected dtype torch.float32, as 'x' has, got torch.float64"):
+        op(torch.ones(2), torch.ones(2, dtype=torch.float64), k)
+
+
+def test_none_that_it_admits():
+    with pytest.raises(SignatureError, match=r"'y' is generic.*wp\.overload"):
+        warp_op(from_ints, "k[n] -> y[n]", dim="n")

@@ -1,0 +1,121 @@
+"""A registration that is interrupted at any line leaves nothing behind, and neither does an op that is collected."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import torch
+
+import kernels
+from support import HERE, run_script
+from warpops import warp_op
+
+INTERRUPTED = '''
+import gc, os, sys
+import torch
+import kernels
+from warpops import register, unregister, warp_op
+
+OURS = {os.path.join(os.path.dirname(register.__file__), name) for name in ("register.py", "unregister.py", "_torch.py")}
+X = torch.tensor([1.0, 3.0])
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def at_line(wanted):
+    """A trace function that raises at a line of the registration, counted from its first, and a list of all lines."""
+    lines = []
+
+    def line(frame, event, value):
+        if event == "line":
+            lines.append((frame.f_code.co_filename, frame.f_lineno))
+            if len(lines) == wanted:
+                sys.settrace(None)
+                raise Interrupt
+        return line
+
+    def call(frame, event, value):
+        inside = lines or frame.f_code.co_qualname == "Registration._register"
+        return line if inside and frame.f_code.co_filename in OURS else None
+
+    return call, lines
+
+
+def define():
+    return warp_op(kernels.square, "x[n] -> y[n]", dim="n", name="faults::square")
+
+
+gc.collect()
+gc.freeze()  # what is there already needn't be looked through a hundred times
+op, older, interrupted = define(), define(), 0
+trace, lines = at_line(0)
+sys.settrace(trace)
+op._register(op._plan, None, None)
+sys.settrace(None)
+first = {place: number for number, place in reversed(list(enumerate(lines, 1)))}
+last = {place: number for number, place in enumerate(lines, 1)}
+for wanted in sorted({*first.values(), *last.values()}):
+    gc.disable()  # a finaliser that is traced is another matter
+    trace, _ = at_line(wanted)
+    sys.settrace(trace)
+    try:
+        op._register(op._plan, None, None)
+    except Interrupt:
+        interrupted += 1
+    finally:
+        sys.settrace(None)
+        gc.enable()
+    gc.collect()
+    assert torch.ops.faults.square(X).tolist() == op(X).tolist() == [1.0, 9.0], wanted
+    if interrupted % 20 == 0:  # an op that was there is collected, and another one made
+        older = None
+        gc.collect()
+        older = define()
+        assert torch.ops.faults.square(X).tolist() == [1.0, 9.0], wanted
+op = None
+older = None
+gc.collect()
+for _ in range(20):
+    define()
+    gc.collect()
+print("interrupted", interrupted)
+'''
+
+
+def test_a_registration_is_interrupted_at_every_line(tmp_path):
+    """In a process of its own: it ended in a crash at some later decoration."""
+    text = f"import sys\nsys.path.insert(0, {str(HERE)!r})\n{INTERRUPTED}"
+    printed = run_script(text, tmp_path / "interrupted.py")
+    assert int(printed.split("interrupted")[-1]) > 100
+
+
+def test_a_backward_that_cannot_be_registered_leaves_the_op_as_it_was(monkeypatch):
+    op = warp_op(kernels.square, "x[n] -> y[n]", dim="n", name="faults::kept")
+    x = torch.tensor([3.0], requires_grad=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.library.Library, "impl", None)
+        for register in (op.register_backward, op.register_vmap):
+            try:
+                register(lambda ctx, grad: grad)
+            except TypeError:
+                continue
+            raise AssertionError("the registration went through")
+    assert torch.autograd.grad(op(x).sum(), x)[0].tolist() == [6.0]
+    assert torch.ops.faults.kept(x).tolist() == [9.0]
+    assert "register_backward" not in op.explain()
+
+
+def test_what_pytorch_keeps_of_a_collected_op_is_empty():
+    """PyTorch keeps each function that it was given, for good: 40 KB for each contract before."""
+    gone = []
+    for scale in range(3):
+        op = warp_op(kernels.square, "x[n] -> y[n]", dim=lambda x, scale=scale: x.shape[0] + 0 * scale)
+        assert op(torch.ones(2)).tolist() == [1.0, 1.0]
+        gone.append((weakref.ref(op), weakref.ref(op._registration.runtime), weakref.ref(op._instances)))
+        del op
+    warp_op(kernels.square, "x[n] -> y[n]", dim="n")  # renews what PyTorch's table shares between such ops
+    gc.collect()
+    assert all(reference() is None for references in gone[:2] for reference in references)
