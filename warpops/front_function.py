@@ -170,7 +170,7 @@ class FunctionEmitter:
                     text.add(f"{self.use('refuse_gradient')}()")
                     return
                 text.add(f"if {self.use('grad_enabled')}():")
-                text.add(f"    return {self.use('backward_once')}({self.classname}, ctx, {', '.join(cots)})")
+                text.add(f"    return {self.use('backward_again')}(ctx, {', '.join(cots)})")
                 text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
                 if numbers:
                     text.add(f"{self.tuple_of(numbers)} = ctx.numbers")

@@ -18,6 +18,8 @@ from .errors import ArgumentError, GradientError
 from .functions import make_backward, make_forward
 from .mapped import record
 from .rewrite import UnbatchableError
+from .rewrite.tangent import TangentError
+from .tangents import Tangent, refused, tangent_plan, tangent_registration
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -45,6 +47,7 @@ class Transforms:
         self.forward_function = make_forward(self)
         self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
         self._registration: Any = None
+        self._tangents: dict[tuple[int, frozenset[str]], Tangent] = {}
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
         """The op under the active transforms."""
@@ -53,7 +56,8 @@ class Transforms:
                 self.refuse_mutation()
             if torch.is_grad_enabled():
                 self.runtime.refuse_mutation(arguments)
-        returned = self.forward_function.apply(*arguments)
+        before = [v.clone() for v, s in zip(arguments, self.plan.inputs, strict=False) if s.role == "mutated"]
+        returned = self.forward_function.apply(*arguments, *before)
         count = len(self.plan.results)
         if count == 0:
             return None
@@ -69,6 +73,35 @@ class Transforms:
 
     def refuse_gradient(self) -> None:
         raise GradientError(f"{self.name} has no gradient: {self.plan.gradient_why} [backward]")
+
+    # --- derivatives of derivatives -----------------------------------------------------------------------------------
+
+    def tangent(self, values: tuple[Any, ...], active: frozenset[str], what: str) -> Tangent:
+        """The tangent op for the inputs that have a tangent, made when it is first wanted.
+
+        Args:
+            values: the op's arguments.
+            active: the inputs, by schema name.
+            what: the derivative that is asked for, for messages.
+
+        Raises:
+            GradientError: the op has none.
+        """
+        instance = self.runtime.instances.select(values)
+        key = (id(instance), active)
+        with _lock:
+            found = self._tangents.get(key)
+            if found is None:
+                try:
+                    made = tangent_plan(instance.plan, active)
+                except TangentError as error:
+                    raise refused(self.name, what, error) from error
+                types = [slot.leaf.type_name for slot in instance.plan.slots]
+                registration = tangent_registration(made.plan, self.name, self.path, active, types)
+                transforms = Transforms(registration.runtime, None, registration.name)
+                transforms._registration = registration
+                found = self._tangents[key] = Tangent(transforms, made.twins)
+        return found
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
