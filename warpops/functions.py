@@ -63,7 +63,10 @@ def make_forward(transforms: Transforms) -> Any:
             if custom:
                 whole = tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, outputs, strict=False))
                 needed = tuple(ctx.needs_input_grad[:given])
-                return (*runtime.custom_backward(tuple(values), tuple(outputs), whole, needed), *(None for _ in mutated))
+                return (
+                    *runtime.custom_backward(tuple(values), tuple(outputs), whole, needed),
+                    *(None for _ in mutated),
+                )
             needs = [bool(ctx.needs_input_grad[p]) for p in positions]
             order = {front.returned[k].name: value for k, value in zip(kept, outputs, strict=True)}
             found = transforms.backward_function.apply(*values, *(order[s.name] for s in plan.kept), *live, needs)

@@ -341,7 +341,9 @@ class Runtime(Conversions, Traced, Operators):
         rest = [i for i in range(len(arguments)) if i not in tensors]
         saved = ctx.saved_tensors
         values: list[Any] = [None] * len(arguments)
-        for position, value in zip([*tensors, *rest], [*saved[: len(tensors)], *(ctx.numbers if rest else ())], strict=True):
+        for position, value in zip(
+            [*tensors, *rest], [*saved[: len(tensors)], *(ctx.numbers if rest else ())], strict=True
+        ):
             values[position] = value
         kept = saved[len(tensors) : len(tensors) + len(plan.kept)]
         live = [c for c, slot in zip(cotangents, plan.result_slots, strict=True) if slot.differentiable]

@@ -26,7 +26,7 @@ from .kernel import inspect_kernel
 from .plan import OpPlan, Slot, plan_op
 from .register import Registration
 from .rewrite.source import Names
-from .rewrite.tangent import TangentError, tangent_kernel
+from .rewrite.tangent import MixedArraysError, TangentError, tangent_kernel
 from .sizes import Expr, name
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Tangent:
     def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         found = self.transforms.forward_function.apply(*arguments)
         many = found if isinstance(found, tuple) else (found,)
-        return {slot.name: value for slot, value in zip(self.transforms.front.returned, many, strict=False)}
+        return {s.name: value for s, value in zip(self.transforms.front.returned, many, strict=False)}
 
     def _arguments(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[Any, ...]:
         given = dict(values)
@@ -100,22 +100,32 @@ class Tangent:
             if twin in self.transforms.front.arguments:
                 tangent = tangents.get(slot)
                 given[twin] = torch.zeros_like(values[slot]) if tangent is None else tangent
-        for slot in self.transforms.plan.mutated:  # the op itself has changed the caller's
-            given[slot.name] = given[slot.name].clone()
+        for changed in self.transforms.plan.mutated:  # the op itself has changed the caller's
+            given[changed.name] = given[changed.name].clone()
         return tuple(given[name] for name in self.transforms.front.arguments)
 
 
-def tangent_plan(plan: OpPlan, active: frozenset[str]) -> TangentPlan:
+def tangent_plan(plan: OpPlan, active: frozenset[str], everything: frozenset[str]) -> TangentPlan:
     """The plan of the tangent op of a concrete op.
 
     Args:
         plan: the op's.
         active: the inputs that have a tangent, by schema name.
+        everything: those that could have one. They get one, of zeros, where the kernel makes one array of several.
 
     Raises:
         TangentError: it has none.
     """
     _check(plan)
+    try:
+        return _plan(plan, active)
+    except MixedArraysError:
+        if active == everything:
+            raise
+        return _plan(plan, everything)
+
+
+def _plan(plan: OpPlan, active: frozenset[str]) -> TangentPlan:
     names = Names({*(s.name for s in plan.slots), *(s.label for s in plan.slots)})
     twins = {s.name: names.fresh(f"tangent_{s.name}") for s in plan.arrays if _has_twin(s, active)}
     by_label = {s.label: twins.get(s.name) for s in plan.arrays if s.leaf.differentiable}
@@ -130,7 +140,9 @@ def tangent_plan(plan: OpPlan, active: frozenset[str]) -> TangentPlan:
     return TangentPlan(made, twins)
 
 
-def tangent_registration(plan: OpPlan, title: str, parent: str, active: frozenset[str], types: list[str]) -> Registration:
+def tangent_registration(
+    plan: OpPlan, title: str, parent: str, active: frozenset[str], types: list[str]
+) -> Registration:
     """Register a tangent op: hidden, and with the op's name in its messages."""
     digest = hashlib.sha256(repr((parent, sorted(active), types)).encode()).hexdigest()[:8]
     internal = f"warpops::_{plan.name}_{digest}"

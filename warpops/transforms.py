@@ -93,7 +93,7 @@ class Transforms:
             found = self._tangents.get(key)
             if found is None:
                 try:
-                    made = tangent_plan(instance.plan, active)
+                    made = tangent_plan(instance.plan, active, everything=self._given(values))
                 except TangentError as error:
                     raise refused(self.name, what, error) from error
                 types = [slot.leaf.type_name for slot in instance.plan.slots]
@@ -102,6 +102,11 @@ class Transforms:
                 transforms._registration = registration
                 found = self._tangents[key] = Tangent(transforms, made.twins)
         return found
+
+    def _given(self, values: tuple[Any, ...]) -> frozenset[str]:
+        """The inputs of a call that can have a tangent."""
+        inputs = zip(self.plan.inputs, values, strict=False)
+        return frozenset(s.name for s, v in inputs if s.differentiable and v is not None)
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 

@@ -6,21 +6,17 @@ are. It is a kernel like any other, with an adjoint of Warp's, so that second de
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .. import _warp
-from ..effects.source import is_array, is_struct
+from ..effects.source import is_struct
 from .source import make_func, make_function, make_kernel
 from .tangent_expressions import Expressions
-from .tangent_scope import GrownError, Scope, TangentError, has_tangent
+from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError
 from .tangent_statements import Statements
 from .typed import Typed, UntypedError, typed
-
-MAX_LINES = 20_000
-"""A kernel whose tangent would be longer isn't worth a compilation."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +31,8 @@ class TangentFunction:
     """Which results have a tangent."""
     writes: bool
     """It writes tangents into arrays."""
+    loses: frozenset[str]
+    """Array parameters without a tangent that it stores values with one into."""
 
 
 def tangent_kernel(
@@ -61,10 +59,9 @@ def tangent_kernel(
     for name in twins.values():
         if name is not None and scope.names.fresh(name) != name:
             raise TangentError(f"the kernel uses the name '{name}', which its tangent needs")
-    scope.leaves = dict(twins)
+    scope.leaves, scope.heads = dict(twins), frozenset(read.arguments)
     types = dict(_warp.argument_types(kernel))
-    body = maker.body(scope, lambda statements: _struct_twins(statements, twins, types), dropped, written)
-    del body
+    maker.body(scope, lambda statements: _struct_twins(statements, twins, types), dropped, written)
     name = f"{read.tree.name}_tangent"
     parameters = [n for n in types if n not in dropped]
     annotations = {n: types[n] for n in parameters}
@@ -112,7 +109,9 @@ class _Maker:
         self.options = options
         self._functions: dict[tuple[Any, tuple[bool, ...]], TangentFunction] = {}
 
-    def body(self, scope: Scope, begin: Any, dropped: Collection[str] = (), written: Collection[str] = ()) -> Statements:
+    def body(
+        self, scope: Scope, begin: Any, dropped: Collection[str] = (), written: Collection[str] = ()
+    ) -> Statements:
         """Write a function's body, anew whenever one more local turns out to have a tangent."""
         while True:
             scope.start()
@@ -151,11 +150,10 @@ class _Maker:
                 scope.active.add(name)
         statements = self.body(scope, lambda statements: None)
         name = scope.names.fresh(f"{read.tree.name}_tangent")
-        annotations = {n: t for n, t in read.arguments.items()}
-        annotations |= {twin: read.arguments[n] for n, twin in twins.items()}
+        annotations = dict(read.arguments) | {twin: read.arguments[n] for n, twin in twins.items()}
         text = scope.text(name, annotations)
         made = make_func(make_function(scope.code.func, text, name, scope.given, annotations), name)
-        return TangentFunction(made, twins, tuple(statements.results), statements.writes)
+        return TangentFunction(made, twins, tuple(statements.results), statements.writes, frozenset(statements.loses))
 
 
 def _check(function: Any) -> None:
@@ -174,4 +172,4 @@ def _check(function: Any) -> None:
         raise TangentError(f"'{name}' takes a reference (wp.ref), and has no tangent rule")
 
 
-__all__ = ["TangentError", "has_tangent", "is_array", "tangent_kernel"]
+__all__ = ["MixedArraysError", "TangentError", "tangent_kernel"]

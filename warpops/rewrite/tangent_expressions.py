@@ -10,8 +10,9 @@ from typing import Any
 
 from .. import _warp
 from ..effects.source import code_of, declared_overloads, is_array, is_function, is_static, is_struct, lookup, member
-from .tangent_rules import COMPONENTWISE, COMPOSED, FLAT, LINEAR, PRODUCTS, ROWS, composed
-from .tangent_scope import Form, Scope, has_tangent, is_simple, scalar_of
+from .tangent_compositions import COMPOSED, composed
+from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS
+from .tangent_scope import Form, MixedArraysError, Scope, has_tangent, is_simple, scalar_of
 
 CONSTRUCTORS = frozenset({"vector", "matrix", "quaternion", "transformation", "spatial_vector"})
 TYPE_ARGUMENTS = frozenset({"dtype", "length", "shape"})
@@ -23,6 +24,8 @@ class Expressions:
     def __init__(self, scope: Scope, function: Callable[[Any, tuple[bool, ...]], Any]) -> None:
         """``function(overload, active)`` is the tangent of a user's function."""
         self.scope, self.function = scope, function
+        self.loses: set[str] = set()
+        """Array parameters without a tangent that values with one are stored into."""
 
     # --- forms --------------------------------------------------------------------------------------------------------
 
@@ -134,19 +137,18 @@ class Expressions:
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def _operator(self, node: ast.BinOp | ast.UnaryOp, kind: Any) -> Form:
-        binary = isinstance(node, ast.BinOp)
-        operands = [self.form(o) for o in ((node.left, node.right) if binary else (node.operand,))]  # type: ignore[union-attr]
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
+        operands = [self.form(part) for part in parts]
         called = self.scope.typed.called.get(id(node))
         if called is not None:  # the user's own operator
             return self._users(node, called[0], operands, kind)[0]
-        if binary:
-            return self.binary(node, node.op, operands, kind)  # type: ignore[union-attr]
+        if isinstance(node, ast.BinOp):
+            return self.binary(node, node.op, operands, kind)
         (x,) = operands
-        text = f"({ast.unparse(ast.UnaryOp(node.op, ast.Name('x_')))[:-2]}{_atom(x.text)})"  # type: ignore[union-attr]
-        negative = isinstance(node.op, ast.USub)
+        text = f"({ast.unparse(ast.UnaryOp(node.op, ast.Name('x')))[:-1]}{_atom(x.text)})"
         if x.tangent is None or not has_tangent(kind):
             return Form(text, kind)
-        return Form(text, kind, f"(-{_atom(x.tangent)})" if negative else x.tangent)
+        return Form(text, kind, f"(-{_atom(x.tangent)})" if isinstance(node.op, ast.USub) else x.tangent)
 
     def binary(self, node: ast.AST, op: ast.operator, operands: list[Form], kind: Any) -> Form:
         """An operator of Warp's own between two forms."""
@@ -195,6 +197,8 @@ class Expressions:
         parameters = [n or p for n, p in zip(names, _parameters(function, given, len(forms)), strict=True)]
         if all(f.tangent is None for f in forms) or not has_tangent(kind):
             form = Form(text(*(f.text for f in forms)), kind)
+            if function.is_differentiable and function.key not in FLAT and any(f.tangent for f in forms):
+                raise self.scope.refuse(node, f"'{function.key}' has no tangent rule")
             return [self.kept(form) if is_impure(function) and not root else form]
         return self.builtin(node, function.key, parameters, forms, kind, text)
 
@@ -234,7 +238,7 @@ class Expressions:
             overload = composed(composition).get_overload([f.type for f in forms], {})
             return self._users(node, overload, forms, kind)
         if name in LINEAR and "scale" not in parameters:
-            return [self._linear(name, parameters, forms, kind, text)]
+            return [self._linear(node, name, parameters, forms, kind, text)]
         if name in PRODUCTS:
             forms = [self.kept(f) for f in forms]
             values = [f.text for f in forms]
@@ -249,7 +253,7 @@ class Expressions:
         raise scope.refuse(node, f"'{name}' has no tangent rule")
 
     def _linear(
-        self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
+        self, node: ast.AST, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
     ) -> Form:
         value = text(*(f.text for f in forms))
         same = all(f.type is kind or scalar_of(f.type) is f.type for f in forms)
@@ -265,15 +269,17 @@ class Expressions:
         for parameter, form in zip(parameters, forms, strict=True):
             if parameter in TYPE_ARGUMENTS or (not has_tangent(form.type) and name not in CONSTRUCTORS):
                 parts.append(form.text)
+            elif form.tangent is None and is_array(form.type):
+                raise self.scope.refuse(
+                    node, "an array with a tangent and one without are used as one", MixedArraysError
+                )
             elif has_tangent(form.type):
                 parts.append(form.tangent or self.scope.zero(form.type))
             else:
                 parts.append(self.scope.number(0.0, scalar_of(kind)))
         return Form(value, kind, text(*parts))
 
-    def _row(
-        self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
-    ) -> Form:
+    def _row(self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]) -> Form:
         rows = ROWS[name]
         wanted = [(rows[p], p) for p, f in zip(parameters, forms, strict=True) if f.tangent is not None]
         used = {n.id for term, _ in wanted if term for n in ast.walk(ast.parse(term)) if isinstance(n, ast.Name)}
@@ -357,6 +363,8 @@ class Expressions:
         own = scope.plain(node.func) if isinstance(node, ast.Call) else ""
         active = tuple(p in places and places[p].tangent is not None for p in parameters)
         found = self.function(function, active) if any(active) else None
+        for lost in found.loses if found is not None else ():
+            self._lose(places[lost].text)
         if found is None or not (any(found.results) or found.writes):
             if not own:
                 own = scope.give(function, function.key)
@@ -377,6 +385,14 @@ class Expressions:
         scope.add(f"{', '.join([*values, *(d for d in ds if d is not None)])} = {call}")
         return [Form(v, k, d) for v, k, d in zip(values, kinds, ds, strict=True)]
 
+    def _lose(self, text: str) -> None:
+        """A function stores tangents into an array that has none: a local one gets a twin."""
+        root = text.replace("[", ".").split(".")[0]
+        if root not in self.scope.typed.arguments:
+            self.scope.activate(root)
+        elif root not in self.scope.heads:
+            self.loses.add(root)
+
 
 class _Term(ast.NodeTransformer):
     """A row's term with its names replaced."""
@@ -386,22 +402,30 @@ class _Term(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         text = self.meaning.get(node.id)
-        return ast.parse(text if text is not None else f"{self.scope.wp}.{node.id}", mode="eval").body
+        return _expression(text if text is not None else f"{self.scope.wp}.{node.id}")
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.parse(self.scope.number(float(node.value), self.scalar), mode="eval").body
+        assert isinstance(node.value, float)
+        return _expression(self.scope.number(node.value, self.scalar))
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def is_impure(builtin: Any) -> bool:
     """Whether a builtin changes what it is given: a random state, a query, memory."""
-    return "state" in builtin.input_types or builtin.key.startswith(("atomic_", "tile_")) or builtin.key.endswith("_next")
+    return (
+        "state" in builtin.input_types or builtin.key.startswith(("atomic_", "tile_")) or builtin.key.endswith("_next")
+    )
 
 
 @functools.cache
 def stores(function: Any) -> bool:
     """Whether a user's function, or one that it calls, writes to arrays."""
     found = list(ast.walk(function.adj.tree))
-    names = {n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "") for n in found if isinstance(n, ast.Call)}
+    callees = [node.func for node in found if isinstance(node, ast.Call)]
+    names = {c.attr if isinstance(c, ast.Attribute) else getattr(c, "id", "") for c in callees}
     if any(name.startswith(("atomic_", "tile_")) for name in names):
         return True
     arrays = {a.label for a in function.adj.args if is_array(a.type) or is_struct(a.type)}

@@ -20,6 +20,10 @@ class TangentError(Exception):
     """Something has no tangent: what, where, and why."""
 
 
+class MixedArraysError(TangentError):
+    """An array with a tangent and one without are used as one."""
+
+
 class GrownError(Exception):
     """A local turned out to have a tangent: what was written before doesn't know of it."""
 
@@ -78,6 +82,8 @@ class Scope:
         self.twins: dict[str, str] = {}
         self.leaves: dict[str, str | None] = {}
         """The tangent of each array among a kernel's arguments and their fields, by dotted name."""
+        self.heads: frozenset[str] = frozenset()
+        """A kernel's arguments: an array among them that has no tangent isn't read after it was written."""
         self.results: list[bool] = []
         """Which results have a tangent, as far as is known."""
         self._lines: list[str] = []
@@ -181,8 +187,8 @@ class Scope:
         site = self.code.site(node)
         return f"{site}: `{site.code}`"
 
-    def refuse(self, node: ast.AST, why: str) -> TangentError:
-        return TangentError(f"{why} ({self.site(node)})")
+    def refuse(self, node: ast.AST, why: str, kind: type[TangentError] = TangentError) -> TangentError:
+        return kind(f"{why} ({self.site(node)})")
 
 
 def _copied(node: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..effects.source import is_array, is_struct
 from .tangent_expressions import Expressions, dotted
-from .tangent_scope import Form, Scope, has_tangent
+from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""
@@ -25,17 +25,27 @@ class Statements:
         self.results: list[bool] = []
         """Which results have a tangent."""
         self.writes = False
+        self.loses = expressions.loses
 
     def write(self, body: list[ast.stmt]) -> None:
         for statement in body:
-            getattr(self, f"_{type(statement).__name__}", self._plain)(statement)
+            writers: dict[type[ast.stmt], Any] = {
+                ast.Assign: self._assign,
+                ast.AugAssign: self._augmented,
+                ast.Expr: self._expression,
+                ast.If: self._branch,
+                ast.For: self._for,
+                ast.While: self._while,
+                ast.Return: self._return,
+            }
+            writers.get(type(statement), self._plain)(statement)
 
     def _plain(self, node: ast.stmt) -> None:
         self.scope.add(self.scope.plain(node))
 
     # --- assignments --------------------------------------------------------------------------------------------------
 
-    def _Assign(self, node: ast.Assign) -> None:
+    def _assign(self, node: ast.Assign) -> None:
         (target,) = node.targets
         kind = self.scope.typed.type_of(node.value)
         if isinstance(target, ast.Tuple):
@@ -74,7 +84,8 @@ class Statements:
         called = self.scope.typed.called.get(id(value))
         if called is not None and called[0].key in FRESH_ARRAYS:
             return form.text
-        raise self.scope.refuse(node, "an array without a tangent takes the place of one that has a tangent")
+        what = "an array without a tangent takes the place of one that has a tangent"
+        raise self.scope.refuse(node, what, MixedArraysError)
 
     def _several(self, node: ast.Assign, target: ast.Tuple, kind: Any) -> None:
         """``a, b = ...``"""
@@ -121,8 +132,8 @@ class Statements:
                 tangent = form.tangent if form.tangent is not None else self._tangent(node, form)
                 scope.add(f"{twin} {symbol} {tangent}")
                 self.writes = self.writes or label is not None
-        elif form.tangent is not None and label is None and root is not None:
-            raise scope.refuse(node, f"a value with a tangent is stored into '{root}', which has none")
+        elif form.tangent is not None and root in scope.typed.arguments and root not in scope.heads:
+            self.loses.add(root)
         if label is None or label not in self.dropped:
             scope.add(f"{value} {symbol} {form.text}")
 
@@ -138,9 +149,10 @@ class Statements:
     def _place(self, node: ast.stmt, target: ast.expr, form: Form) -> tuple[str, str | None]:
         """Where a store goes, and where its tangent goes."""
         scope = self.scope
-        if self._array(target) is None:
-            root = _root(target)
-            if root is not None and form.tangent is not None and root not in scope.leaves:
+        root = _root(target)
+        if root is not None and form.tangent is not None:
+            by_value = self._array(target) is None
+            if root not in scope.typed.arguments or (by_value and root not in scope.leaves):
                 scope.activate(root)
         base = target.value  # type: ignore[attr-defined]
         place = self.expressions.form(base)
@@ -156,7 +168,7 @@ class Statements:
             floats = floats or has_tangent(kind)
         return f"{place.text}{suffix}", f"{place.tangent}{suffix}" if place.tangent is not None and floats else None
 
-    def _AugAssign(self, node: ast.AugAssign) -> None:
+    def _augmented(self, node: ast.AugAssign) -> None:
         value = self.expressions.form(node.value)
         called = self.scope.typed.called.get(id(node))
         adds = isinstance(node.op, (ast.Add, ast.Sub)) and called is None
@@ -192,7 +204,7 @@ class Statements:
 
     # --- calls, control flow ------------------------------------------------------------------------------------------
 
-    def _Expr(self, node: ast.Expr) -> None:
+    def _expression(self, node: ast.Expr) -> None:
         value = node.value
         if not isinstance(value, ast.Call):
             return  # a docstring
@@ -240,23 +252,23 @@ class Statements:
             self.scope.add(f"{name}({place.tangent}, {self._tangent(node, form)})")
         self.scope.add(f"{name}({place.text}, {form.text})")
 
-    def _If(self, node: ast.If) -> None:
+    def _branch(self, node: ast.If) -> None:
         with self.scope.block(f"if {self.expressions.condition(node.test)}:"):
             self.write(node.body)
         if node.orelse:
             with self.scope.block("else:"):
                 self.write(node.orelse)
 
-    def _For(self, node: ast.For) -> None:
+    def _for(self, node: ast.For) -> None:
         header = f"for {self.scope.plain(node.target)} in {self.expressions.condition(node.iter)}:"
         with self.scope.block(header):
             self.write(node.body)
 
-    def _While(self, node: ast.While) -> None:
+    def _while(self, node: ast.While) -> None:
         with self.scope.block(f"while {self.expressions.condition(node.test)}:"):
             self.write(node.body)
 
-    def _Return(self, node: ast.Return) -> None:
+    def _return(self, node: ast.Return) -> None:
         if node.value is None:
             self.scope.add("return")
             return
