@@ -156,7 +156,7 @@ class Expressions:
         symbol = ast.unparse(ast.BinOp(ast.Name("a"), op, ast.Name("b")))[2:-2]
         if all(o.tangent is None for o in operands) or not has_tangent(kind):
             return Form(_joined(symbol, *(o.text for o in operands)), kind)
-        return self.builtin(node, name, ["a", "b"], operands, kind, lambda a, b: _joined(symbol, a, b))[0]
+        return self.builtin(node, name, list(ROWS.get(name, ("a", "b"))), operands, kind, lambda a, b: _joined(symbol, a, b))[0]
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -231,6 +231,8 @@ class Expressions:
         scope = self.scope
         if name == "mul" and all(_warp.is_transform(f.type) for f in forms):
             name = "transform_multiply"
+        if name in ("div", "div_approx") and _components(forms[1].type):
+            name = "div_by_components"
         if name in FLAT:
             return [Form(text(*(f.text for f in forms)), kind)]
         composition = COMPOSED.get((name, parameters[0]))

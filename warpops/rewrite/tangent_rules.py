@@ -59,6 +59,11 @@ ROWS: dict[str, dict[str, str]] = {
     "inverse_approx": {"a": "-(r * d_a * r)"},
     "div": {"a": "d_a / b", "b": "-(r * d_b) / b"},
     "div_approx": {"a": "d_a / b", "b": "-(r * d_b) / b"},
+    "div_by_components": {"a": "d_a / b", "b": "-cw_div(cw_mul(r, d_b), b)"},
+    "volume_index_to_world": {"uvw": "volume_index_to_world_dir(id, d_uvw)"},
+    "volume_index_to_world_dir": {"uvw": "volume_index_to_world_dir(id, d_uvw)"},
+    "volume_world_to_index": {"xyz": "volume_world_to_index_dir(id, d_xyz)"},
+    "volume_world_to_index_dir": {"xyz": "volume_world_to_index_dir(id, d_xyz)"},
     "cw_div": {"a": "cw_div(d_a, b)", "b": "-cw_div(cw_mul(r, d_b), b)"},
 }
 ROWS["smoothstep"] = {
