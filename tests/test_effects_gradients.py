@@ -884,7 +884,7 @@ HAZARDS: dict[str, set[str]] = {
     "dyn_prod": {"loop-product"},
     "dyn_max": {"loop-product"},
     "dyn_ifmax": {"loop-product"},
-    "dyn_count": {"loop-product"},
+    "dyn_count": {"loop-product", "index"},
     "dyn_fcount": {"loop-product"},
     "dyn_prefix_sq": {"loop-product"},
     "dyn_break": {"loop-exit"},
@@ -894,8 +894,8 @@ HAZARDS: dict[str, set[str]] = {
     "dyn_nested": {"loop-product"},
     "static_break": {"loop-exit"},
     "long_const_prod": {"loop-product"},
-    "while_sum": {"while"},
-    "while_lin": {"while"},
+    "while_sum": {"while", "index"},
+    "while_lin": {"while", "index"},
     "while_only_index": {"while"},
     "while_cond_data": {"while"},
     "comp_over_dot": {"component"},
@@ -908,7 +908,6 @@ HAZARDS: dict[str, set[str]] = {
     "comp_aug": {"component"},
     "comp_aug_after": {"component"},
     "comp_fill_dyn": {"loop-product"},
-    "comp_alias": {"component"},
     "comp_linear": {"component"},
     "comp_mul": {"component"},
     "comp_mul_const": {"component"},
@@ -931,14 +930,14 @@ HAZARDS: dict[str, set[str]] = {
     "cond_after": {"loop-product"},
     "const_loop_20": {"loop-product"},
     "aug_mul": {"overwritten"},
-    "atomic_used": {"counter", "shared"},
-    "while_ret": {"while"},
+    "atomic_used": {"counter", "shared", "no-adjoint"},
+    "while_ret": {"while", "index"},
     "func_ret": {"loop-exit"},
 }
 if WARP < (1, 17):
     HAZARDS["ifexp"] = {"conditional-load"}
 
-RIGHT_BUT_WARNED = {"dyn_return", "while_cond_data", "comp_alias", "sum_store_then"}
+RIGHT_BUT_WARNED = {"dyn_return", "while_cond_data", "sum_store_then"}
 """The adjoint happens to be right at these points, or nothing reads what it has wrong."""
 
 UNDEFINED = {"atomic_used"}

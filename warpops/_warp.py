@@ -380,9 +380,85 @@ def sibling_kernel(kernel: Any, function: Any, key: str) -> Any:
     return wp.kernel(function, **options)
 
 
-def sibling_function(function: Any, key: str) -> Any:
-    """A ``wp.Function`` of a Python function, in a module of its own."""
-    return wp.func(function, name=key, module="unique")
+def sibling_function(function: Any, key: str, module: Any = None) -> Any:
+    """A ``wp.Function`` of a Python function, in a module of its own, or an overload in that of another."""
+    return wp.func(function, name=key, module=module or "unique")
+
+
+def builtin(name: str) -> Any:
+    """One of Warp's builtins, a hidden one too."""
+    return _context.builtin_functions[name]
+
+
+def give_adjoint(function: Any, adjoint: Any) -> None:
+    """Let a ``wp.Function`` have an adjoint of its own."""
+    wp.func_grad(function)(adjoint)
+
+
+def give_replay(function: Any, replay: Any) -> None:
+    """What the reverse pass runs in place of the function, where it runs forward again."""
+    wp.func_replay(function)(replay)
+
+
+def local_types(kernel: Any) -> list[tuple[Any, Any, dict[str, Any], list[Any]]]:
+    """The types of the variables of a concrete kernel, and of the functions that it calls, as Warp infers them.
+
+    Returns:
+        For each: the Python function, the ``wp.Function`` (None for the kernel), the types by name, and those of the
+        results. A generic function is there once for each set of types.
+    """
+    with _loading:
+        module = _context.Module(f"{kernel.module.name}_types", None)
+        module.options = dict(kernel.module.options)
+        copy = _context.Kernel(
+            func=kernel.func,
+            key=kernel.key,
+            module=module,
+            options=dict(kernel.options),
+            code_transformers=kernel.adj.transformers,
+            source=kernel.adj.source,
+        )
+        if copy.is_generic:
+            copy = copy.add_overload([argument.type for argument in kernel.adj.args])
+        resolve = getattr(module, "resolve_options", None)
+        options = dict(module.options) if resolve is None else resolve(wp.config, block_dim=module.options["block_dim"])
+        options |= {"output_arch": None, **kernel.options}
+        builder = _context.ModuleBuilder(module, options)
+        found = [(copy.func, None, copy.adj), *((f.func, f, f.adj) for f in builder.functions)]
+        return [
+            (func, owner, _types_of(adj.symbols), _results_of(adj)) for func, owner, adj in found if func is not None
+        ]
+
+
+def _types_of(symbols: dict[str, Any]) -> dict[str, Any]:
+    types = {name: getattr(variable, "type", None) for name, variable in symbols.items()}
+    return {name: _plain_type(found) for name, found in types.items() if found is not None}
+
+
+def _results_of(adjoint: Any) -> list[Any]:
+    found = adjoint.return_var
+    if found is None:
+        return []
+    variables = found if isinstance(found, (list, tuple)) else [found]
+    return [_plain_type(variable.type) for variable in variables]
+
+
+def _plain_type(warp_type: Any) -> Any:
+    if _types.is_reference(warp_type):
+        warp_type = warp_type.value_type
+    return {int: wp.int32, float: wp.float32, bool: wp.bool}.get(warp_type, warp_type)
+
+
+def is_tile(warp_type: Any) -> bool:
+    return bool(_types.is_tile(warp_type))
+
+
+def size_in_bytes(warp_type: Any) -> int:
+    """How much a value of a type takes; of a type that isn't stored in arrays, 0."""
+    try:
+        return int(_types.type_size_in_bytes(warp_type))
+    except (KeyError, TypeError, AttributeError):
+        return 0
 
 
 def make_struct(title: str, fields: dict[str, Any]) -> Any:

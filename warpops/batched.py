@@ -51,6 +51,8 @@ def batched_plan(plan: OpPlan, batched: frozenset[str]) -> OpPlan:
         raise UnbatchableError(str(error)) from error
     if [s.name for s in made.slots] != [s.name for s in plan.slots] or made.results != plan.results:
         raise UnbatchableError("the rewritten kernel is not what the op's kernel is")
+    if plan.adjoint is not None and made.adjoint is None:
+        raise UnbatchableError("the batched kernel's adjoint can't be made right")
     return _with_decisions(made, plan)
 
 

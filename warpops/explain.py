@@ -158,6 +158,8 @@ def _gradient(writer: _Writer, plan: OpPlan) -> None:
     writer.line(f"{plan.gradient_why}, for {', '.join(slot.label for slot in plan.gradients)}", 1)
     if plan.gradient == "custom":
         return
+    for reason in plan.adjoint.reasons if plan.adjoint is not None else ():
+        writer.line(reason, 2)
     for slot in plan.result_slots:
         if not slot.differentiable:
             writer.line(f"{slot.label}: takes no cotangent ({slot.leaf.type_name})", 1)

@@ -12,6 +12,7 @@ from . import locks
 from .emit import emit_launches
 from .launch import Launcher
 from .plan import OpPlan, Slot
+from .reverse import Reverse
 
 _lock = locks.reentrant()
 
@@ -39,6 +40,10 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
     """Generate the launches of a concrete plan."""
     declaration = plan.declaration
     launcher = Launcher(plan.kernel, declaration.block_dim, declaration.tiled, plan.extents.rank)
+    if plan.adjoint is not None:
+        launcher.reverse = Reverse(
+            plan.kernel.kernel, plan.adjoint, declaration.block_dim, declaration.tiled, plan.extents.rank
+        )
     source, functions = emit_launches(op, plan, launcher)
     return Instance(
         plan=plan,
@@ -136,7 +141,8 @@ class Instances:
     def source(self) -> str:
         only = self.only
         if only is not None:
-            return only.source
+            reverse = only.launcher.reverse if isinstance(only.launcher, Launcher) else None
+            return only.source + (f"\n\n{reverse.text}" if reverse is not None and reverse.text else "")
         return f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 import os
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import _warp, devices, locks, native
 from .kernel import KernelSignature
 from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
+
+if TYPE_CHECKING:
+    from .reverse import Reverse
 
 _lock = locks.reentrant()
 
@@ -25,9 +28,22 @@ FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
 class Launcher:
     """Launches one concrete kernel, on any device."""
 
-    __slots__ = ("_bounds", "_compiled", "_fast", "_layout", "block_dim", "kernel", "rank", "signature", "tiled")
+    __slots__ = (
+        "_bounds",
+        "_compiled",
+        "_fast",
+        "_layout",
+        "block_dim",
+        "kernel",
+        "rank",
+        "reverse",
+        "signature",
+        "tiled",
+    )
 
     def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
+        self.reverse: Reverse | None = None
+        """What launches the adjoint, where that isn't the kernel's own."""
         self.signature = signature
         self.kernel = signature.kernel
         self.block_dim = block_dim
@@ -77,6 +93,8 @@ class Launcher:
             What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
             the module, and its ``hashers`` as they are.
         """
+        if explicit is not None and self.reverse is not None:
+            return self.reverse.launcher.recall(device, dims, descriptors, explicit)
         bounds = self._bounds.get(dims)
         compiled = self._fast
         if bounds is None or compiled is None or device.type != "cpu":
@@ -100,6 +118,9 @@ class Launcher:
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         """Launch the kernel's adjoint over ``dims``."""
+        if self.reverse is not None:
+            self.reverse.adjoint(device, dims, arguments, adjoints)
+            return
         bounds = self._bounds.get(dims, False)
         if bounds is False or self._fast is None or device.type != "cpu":
             self._launch(device, dims, arguments, adjoints)
@@ -112,6 +133,10 @@ class Launcher:
         warp_device = devices.warp_device(device)
         block_dim = _warp.resolved_block_dim(warp_device, self._block_dim(warp_device))
         self._load(warp_device, block_dim)
+
+    def is_loaded(self, device: torch.device) -> bool:
+        """Whether the kernel has been launched or loaded on this type of device."""
+        return any(name.split(":")[0] == device.type for name, _ in self._compiled)
 
     def _block_dim(self, warp_device: Any) -> int | None:
         if self.block_dim is None and self.tiled:

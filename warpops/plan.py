@@ -18,6 +18,7 @@ from .effects import ArrayEffects, Effects, Hazard
 from .errors import SignatureError
 from .extents import Extents, derive_extents
 from .kernel import MISSING, KernelSignature, Leaf
+from .rewrite.loops import AdjointPlan, Choice, choose_adjoint
 from .roles import Role, assign_roles
 from .rows import Rows, find_rows
 from .sizes import Expr
@@ -100,6 +101,8 @@ class OpPlan:
     gradient: Literal["adjoint", "custom", "none"]
     gradient_why: str
     hazards: tuple[Hazard, ...]
+    adjoint: AdjointPlan | None = None
+    """How the kernel is rewritten for the adjoint launch; None where it runs the user's own."""
 
     @cached_property
     def name(self) -> str:
@@ -220,7 +223,8 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
             f"{kernel.name}: the op has no required array and so gets an argument 'device' of its own; rename the "
             f"kernel's argument 'device' ({kernel.file}:{kernel.line})"
         )
-    gradient, why = _gradient_policy(kernel, declaration, effects, slots)
+    choice = Choice(None, effects.hazards) if kernel.program else choose_adjoint(kernel.kernel, effects)
+    gradient, why = _gradient_policy(kernel, declaration, choice, slots)
     return OpPlan(
         kernel=kernel,
         declaration=declaration,
@@ -232,7 +236,8 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
         device_argument=device_argument,
         gradient=gradient,
         gradient_why=why,
-        hazards=tuple(h for h in effects.hazards if h.kind != "counter") if gradient == "adjoint" else (),
+        hazards=choice.hazards if gradient == "adjoint" else (),
+        adjoint=choice.plan if gradient == "adjoint" else None,
     )
 
 
@@ -360,7 +365,7 @@ def _parameters(kernel: KernelSignature, declaration: Declaration, slots: tuple[
 
 
 def _gradient_policy(
-    kernel: KernelSignature, declaration: Declaration, effects: Effects, slots: tuple[Slot, ...]
+    kernel: KernelSignature, declaration: Declaration, choice: Choice, slots: tuple[Slot, ...]
 ) -> tuple[Literal["adjoint", "custom", "none"], str]:
     if not any(s.differentiable and s.is_input for s in slots):
         return "none", "no input can have a gradient"
@@ -374,9 +379,11 @@ def _gradient_policy(
             "the kernel is compiled without its backward (enable_backward=False); allow it in wp.kernel or in the "
             "module's options, or give the op a backward with register_backward",
         )
-    counters = [hazard for hazard in effects.hazards if hazard.kind == "counter"]
-    if counters:
-        return "none", f"{counters[0].message} ({counters[0].site}); give the op a backward with register_backward"
+    refused = next((hazard for hazard in choice.hazards if hazard.refused), None)
+    if refused is not None:
+        return "none", f"{refused.message} ({refused.site}); give the op a backward with register_backward"
+    if choice.plan is not None:
+        return "adjoint", "the adjoint of the kernel with its loops and locals made right"
     return "adjoint", "the kernel's own adjoint"
 
 

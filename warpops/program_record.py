@@ -16,6 +16,8 @@ from .effects import Effects
 from .errors import GradientError, GradientWarning, SignatureError
 from .program_checks import check_launch
 from .program_memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
+from .reverse import load
+from .rewrite.loops import choose_adjoint
 
 
 @dataclass(frozen=True)
@@ -322,8 +324,9 @@ class Run:
 
     def _launch_adjoint(self, event: Launched) -> None:
         kernel = event.kernel
-        for hazard in event.effects.hazards:
-            if hazard.kind == "counter":
+        choice = choose_adjoint(kernel, event.effects)
+        for hazard in choice.hazards:
+            if hazard.refused:
                 raise GradientError(
                     f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
                     f"({hazard.site})"
@@ -341,6 +344,8 @@ class Run:
                 f"{self.op}: the program's gradient passes through the kernel {kernel.key}, which is compiled without "
                 f"its backward (enable_backward=False)"
             )
+        if choice.plan is not None:
+            kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
         private: list[Any] = []
         arrays = [self._rebuild(argument, private) for argument in event.arguments]
         adjoints = [

@@ -8,9 +8,9 @@ from dataclasses import replace
 from .forms import Affine, Arg, Clamped, Coord, Form, Less, Loop, Shape, Unknown, Whole
 from .model import Site
 from .record import Access, Frame, Record
-from .source import holds_floats
+from .source import holds_floats, known_type
 from .state import Pattern, is_element, may_alias
-from .values import NO_TOKENS, Array, LocalArrayRead, ReadOf, Ref, Tokens, Value
+from .values import NO_TOKENS, Array, Carried, Doubt, LocalArrayRead, ReadOf, Ref, Tokens, Value
 
 PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed"})
 """Atomics of which Warp's adjoint neither reads the array nor consumes its cotangent."""
@@ -58,11 +58,35 @@ def index_form(record: Record, value: object) -> Form:
     return Unknown("an index that can't be followed")
 
 
+def indices(record: Record, array: Array, values: Sequence[Value], site: Site) -> tuple[tuple[Form, ...], Tokens]:
+    """The forms of indices into an array, and what they depend on."""
+    forms = tuple(v.form if isinstance(v.form, Whole) else index_form(record, v) for v in values)
+    if holds_floats(array.dtype) or record.inside:
+        stray(record, values, forms, site)
+    return forms, NO_TOKENS.union(*(v.tokens for v in values))
+
+
+def stray(record: Record, values: Sequence[Value], forms: Sequence[Form], site: Site) -> None:
+    """Refuse the gradient where the adjoint may have an index that the kernel never had, and write there."""
+    for value, form in zip(values, forms, strict=True):
+        if isinstance(form, Clamped) and form.low and form.high:
+            continue
+        for token in value.tokens:
+            if isinstance(token, Carried) and token not in record.harmless:
+                loop = record.loop_sites.get(token.loop)
+                where = f" (at {loop})" if loop is not None else ""
+                message = (
+                    f"the loop's variable '{token.name}' is an index here, and Warp's adjoint has another value of it "
+                    f"than the loop{where} had, so that it may write outside of the array"
+                )
+                record.warn(Doubt("index", site, message))
+
+
 def narrow(array: Array, forms: Sequence[Form]) -> Array:
     """The view ``array[forms]`` with fewer indices than axes; a ``Whole`` keeps its axis."""
     refs = frozenset(Ref(ref.root, pattern_of(ref, forms), True) for ref in array.refs)
     kept = sum(isinstance(form, Whole) for form in forms)
-    return replace(array, refs=refs, ndim=max(array.ndim - len(forms) + kept, 0))
+    return replace(array, copied=True, refs=refs, ndim=max(array.ndim - len(forms) + kept, 0))
 
 
 def pattern_of(ref: Ref, forms: Sequence[Form]) -> Pattern:
@@ -104,9 +128,6 @@ def read(
     state = record.state
     active = holds_floats(array.dtype)
     taints = set(tokens | array.tokens)
-    if active:
-        record.need(tokens | array.tokens, site)
-        record.flow(True)
     several = len(array.refs) > 1 or array.local or bool(record.possible)
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
@@ -116,6 +137,9 @@ def read(
             state.read_back |= {(ref.root, pattern)}
         if active:
             taints.add(ReadOf(ref.root, after))
+            for loop in record.loops:
+                if abs(loop) in record.run_time:
+                    record.run_time[abs(loop)].reads.setdefault(ReadOf(ref.root, after), site)
         _add(
             record,
             Access(
@@ -135,7 +159,11 @@ def read(
     if array.local and active:
         taints.add(LocalArrayRead(frame.id))
     name = next((ref.root for ref in array.refs), "a local array")
-    return Value(Unknown(f"values of '{name}'"), active=active, data=True, tokens=frozenset(taints))
+    value = Value(
+        Unknown(f"values of '{name}'"), active, data=True, tokens=frozenset(taints), type=known_type(array.dtype)
+    )
+    value = record.needing(value, tokens | array.tokens, site)
+    return value if array.doubt is None else record.doubting(value, [array.doubt])
 
 
 def store(
@@ -151,7 +179,7 @@ def store(
 ) -> None:
     """Store an element, or a component of one."""
     state = record.state
-    _written_under(record, array, value.active, tokens, site)
+    _written_under(record, array, value, tokens, site)
     several = len(array.refs) > 1 or array.local or bool(record.possible)
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
@@ -195,7 +223,9 @@ def update(
 ) -> None:
     """Update an element atomically."""
     state = record.state
-    _written_under(record, array, value.active, tokens, site)
+    if name not in PURE_ATOMICS:
+        value = record.needing(value, value.tokens, site)
+    _written_under(record, array, value, tokens, site)
     for ref in array.refs:
         pattern = pattern_of(ref, forms)
         if name not in PURE_ATOMICS or used:
@@ -227,17 +257,18 @@ def escape(record: Record, array: Array, site: Site) -> None:
         anything = (ref.root, (Whole(True),) * len(ref.axes))
         record.state.written |= {anything}
         record.state.read_back |= {anything}
-    record.flow(holds_floats(array.dtype))
+    if holds_floats(array.dtype):
+        record.warn(*record.judged)
 
 
-def _written_under(record: Record, array: Array, active: bool, tokens: Tokens, site: Site) -> None:
+def _written_under(record: Record, array: Array, value: Value, tokens: Tokens, site: Site) -> None:
     """The adjoint of a write runs under the same conditions, at the same index."""
     if holds_floats(array.dtype):
-        record.need(tokens | array.tokens, site)
-        if active:
-            record.flow(True)
-            for condition in record.state.conditions:
-                record.need(condition.tokens, site)
+        needed = tokens | array.tokens
+        if value.active:
+            needed = needed.union(*(condition.tokens for condition in record.state.conditions))
+            record.warn(*record.judged)
+        record.stores(value, needed, site)
 
 
 def _distinct(pattern: Pattern, loop: int) -> bool:

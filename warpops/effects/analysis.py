@@ -9,8 +9,8 @@ from typing import Any
 
 from .conclude import conclude_array, find_guards
 from .hazards import find_hazards
-from .model import ArrayEffects, AxisUse, Effects, Site
-from .record import Frame, OutOfBudgetError, Record
+from .model import ArrayEffects, AxisUse, Effects, LoopNeeds, Site
+from .record import Frame, OutOfBudgetError, Record, RunTimeLoop
 from .source import array_arguments, code_of, max_unroll, of_type, overwrites_are_copies
 from .state import State, meet_must, never_taken
 from .statements import execute
@@ -53,9 +53,26 @@ def _analyse(kernel: Any) -> Effects:
         arrays={name: conclude_array(record, name, t, rank, end, guards) for name, t in arrays.items()},
         guards=guards,
         hazards=find_hazards(record, rank),
+        loops=tuple(_loop_needs(loop) for loop in record.run_time.values()),
+        array_stores=frozenset(record.array_stores),
         opaque=tuple(record.opaque),
         tiled=record.tiled,
         handles={name: frozenset(kinds) for name, kinds in record.handles.items() if name not in _compared(code.body)},
+    )
+
+
+def _loop_needs(loop: RunTimeLoop) -> LoopNeeds:
+    return LoopNeeds(
+        function=loop.code.func,
+        line=loop.node.lineno,
+        column=loop.node.col_offset,
+        site=loop.code.site(loop.node),
+        active=loop.active or bool(loop.inside),
+        left=loop.left,
+        inside=frozenset(loop.inside),
+        after=frozenset(loop.after),
+        before=frozenset(loop.before),
+        fixed=frozenset(loop.fixed),
     )
 
 

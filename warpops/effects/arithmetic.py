@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .forms import NO_TRUTH, Affine, Arg, Base, Clamped, Coord, Form, Less, Loop, Shape, Size, Truth, Unknown, literal
 from .model import Site
 from .record import Record
+from .source import holds_floats, overload
 from .state import Condition
-from .values import NO_TOKENS, NOTHING, Value
+from .values import NO_TOKENS, NOTHING, Doubt, Tokens, Value, merged
 
 LINEAR = frozenset(
     [
@@ -72,6 +74,12 @@ BILINEAR = frozenset(
 )
 """Builtins of which the adjoint needs each argument's value for the other's gradient only."""
 
+SHARING = frozenset({"tile_view", "tile_assign"})
+"""Builtins without an adjoint of their own whose result shares its adjoint with an argument."""
+
+LEFT_OUT = {"mod": 1}
+"""Arguments that have a derivative, and that Warp's adjoint leaves out, by position."""
+
 WITHOUT_GRADIENT = frozenset(
     [
         "floor",
@@ -88,17 +96,10 @@ WITHOUT_GRADIENT = frozenset(
         "isinf",
         "isfinite",
         "nonzero",
-        "randi",
-        "randf",
-        "randn",
-        "randu",
-        "rand_init",
+        "floordiv",
         "tid",
         "block_dim",
         "lower_bound",
-        "tile_randi",
-        "tile_randf",
-        "tile_arange",
         "tile_argmin",
         "tile_argmax",
         "expect_eq",
@@ -115,7 +116,7 @@ WITHOUT_GRADIENT = frozenset(
         "rshift",
     ]
 )
-"""Builtins through which no gradient flows."""
+"""Builtins whose derivative is zero, wherever they have one."""
 
 INTEGER_CASTS = frozenset({"int", "int32", "int64", "uint32", "uint64"})
 NARROW_CASTS = frozenset({"int8", "int16", "uint8", "uint16", "bool"})
@@ -130,6 +131,7 @@ def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = N
         coords=any(v.coords for v in values),
         data=any(v.data for v in values),
         tokens=frozenset().union(*(v.tokens for v in values)) if values else NO_TOKENS,
+        trace=merged(v.trace for v in values if v.active),
     )
 
 
@@ -148,7 +150,6 @@ def computed(values: Sequence[Value], text: str) -> Unknown:
 def combine(record: Record, operator: str, left: Value, right: Value, text: str, site: Site) -> Value:
     """``left <operator> right`` by the name that Warp has for the operator."""
     record.tick()
-    need_for(record, operator, (left, right), site)
     form: Form | None
     if operator in ("add", "sub"):
         form = _sum(left.form, right.form, -1 if operator == "sub" else 1)
@@ -160,26 +161,39 @@ def combine(record: Record, operator: str, left: Value, right: Value, text: str,
         form = None
     if form is None:
         form = computed((left, right), text)
-    record.flow(left.active or right.active)
-    return mixed((left, right), form)
+    return differentiated(record, operator, (left, right), mixed((left, right), form), site)
 
 
-def need_for(record: Record, name: str, values: Sequence[Value], site: Site) -> None:
+def differentiated(record: Record, name: str, values: Sequence[Value], result: Value, site: Site) -> Value:
+    """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
+    found = overload(name, tuple(v.type for v in values))
+    flat = (
+        name in WITHOUT_GRADIENT or "query" in name or (found.returns is not None and not holds_floats(found.returns))
+    )
+    result = replace(result, type=found.returns, active=result.active and not flat)
+    if result.active and not found.differentiable and name not in SHARING:
+        result = record.doubting(result, [no_adjoint(name, site)])
+    left_out = LEFT_OUT.get(name)
+    if left_out is not None and len(values) > left_out and values[left_out].active:
+        message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
+        result = record.doubting(result, [Doubt("no-adjoint", site, message)])
+    return record.needing(result, needed(name, values), site)
+
+
+def no_adjoint(name: str, site: Site) -> Doubt:
+    return Doubt("no-adjoint", site, f"Warp has no adjoint for wp.{name}, so that no gradient passes it")
+
+
+def needed(name: str, values: Sequence[Value]) -> Tokens:
     """What Warp's adjoint of a builtin needs to know of its arguments."""
-    active = [v for v in values if v.active]
-    if not active or name in LINEAR or name in WITHOUT_GRADIENT:
-        return
+    if name in LINEAR or not any(v.active for v in values):
+        return NO_TOKENS
+    found = values
     if name in BILINEAR or (name == "div" and len(values) == 2):
-        for value in values:
-            if any(other.active for other in values if other is not value):
-                record.need(value.tokens, site)
-        if name == "div" and values[1].active:
-            record.need(values[1].tokens, site)
-        elif values[0] is values[1]:
-            record.need(values[0].tokens, site)
-        return
-    for value in values:
-        record.need(value.tokens, site)
+        found = [v for v in values if any(other.active for other in values if other is not v)]
+        if (name == "div" and values[1].active) or values[0] is values[1]:
+            found.append(values[1])
+    return NO_TOKENS.union(*(v.tokens for v in found))
 
 
 def _sum(a: Form | None, b: Form | None, sign: int) -> Form | None:
@@ -214,7 +228,7 @@ def negate(value: Value) -> Value:
     form: Form | None = Affine(None, -number) if number is not None else None
     if form is None:
         form = computed((value,), "a negated number")
-    return Value(form, value.active, value.coords, value.data, value.tokens, const)
+    return replace(value, form=form, const=const, truth=NO_TRUTH, parts=None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

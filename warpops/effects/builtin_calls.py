@@ -7,11 +7,30 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import warp as wp
+
 from . import access, arithmetic, expressions, places
 from .forms import Affine, Arg, Coord, Form, Unknown
+from .model import Site
 from .record import Frame, Record
-from .source import holds_floats
-from .values import NO_TOKENS, NOTHING, UNKNOWN, Abstract, Array, Counter, Shapes, Tuple, Value, is_active, tokens_of
+from .source import cast_type, holds_floats, known_type, overload
+from .values import (
+    NO_TOKENS,
+    NOTHING,
+    UNKNOWN,
+    Abstract,
+    Array,
+    Counter,
+    Doubt,
+    Shapes,
+    Tokens,
+    Tuple,
+    Value,
+    is_active,
+    merged,
+    tokens_of,
+    traces_of,
+)
 
 if TYPE_CHECKING:
     from .calls import Arguments
@@ -34,6 +53,11 @@ _CHANGES_ARGUMENTS = (
     "tile_query_",
     "transform_set_",
     "tile_stack",
+    "tile_sort",
+    "tile_cholesky_inplace",
+    "tile_cholesky_solve_inplace",
+    "tile_lower_solve_inplace",
+    "tile_upper_solve_inplace",
 )
 """Builtins that may change variables given to them."""
 
@@ -44,28 +68,6 @@ _READS = {
     "volume_sample_grad_index": ("voxel_data", 3),
 }
 """Builtins that read all of an array, by the argument's name and position."""
-
-
-_NO_ADJOINT = frozenset(
-    {
-        "tile_min",
-        "tile_max",
-        "tile_reduce",
-        "tile_sort",
-        "tile_scan_inclusive",
-        "tile_scan_exclusive",
-        "tile_scan_max_inclusive",
-        "tile_scan_min_inclusive",
-        "tile_diag_add",
-        "tile_cholesky_inplace",
-        "tile_cholesky_solve",
-        "tile_cholesky_solve_inplace",
-        "tile_lower_solve_inplace",
-        "tile_upper_solve",
-        "tile_upper_solve_inplace",
-    }
-)
-"""Functions of tiles that Warp doesn't differentiate, though they have a gradient: it comes out as zero."""
 
 
 _OBJECTS = {
@@ -93,10 +95,6 @@ def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node:
     """The effects and the result of a call to a builtin."""
     record.tiled = record.tiled or name.startswith("tile")
     _note_handle(record, name, arguments)
-    if name in _NO_ADJOINT and any(is_active(value) for value in arguments.values):
-        record.warn(
-            "no-adjoint", frame.code.site(node), f"Warp has no adjoint for wp.{name}, so that no gradient passes it"
-        )
     handler = _HANDLERS.get(name)
     if handler is not None:
         return handler(record, frame, name, arguments, node, used)
@@ -122,7 +120,7 @@ def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, nod
         return _cast(record, frame, name, arguments, node)
     values = _numbers(record, frame, arguments, node)
     form = arithmetic.computed(values, frame.code.text(node)) if values else None
-    result = arithmetic.mixed(values, form)
+    result = replace(arithmetic.mixed(values, form), type=known_type(made))
     return result if result.active else replace(result, parts=frozenset())
 
 
@@ -132,9 +130,10 @@ def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
     value = values[0] if values else Value(Affine(None, 0))
     if name in arithmetic.INTEGER_CASTS:
         form = value.form if value.form is not None else Unknown("a number cast to an int", value.coords)
-        return replace(value, active=False, form=form, const=NOTHING)
+        return replace(value, active=False, form=form, const=NOTHING, type=cast_type(name))
     form = arithmetic.computed((value,), frame.code.text(node))
-    return arithmetic.mixed((value,), form, active=value.active and name not in arithmetic.NARROW_CASTS)
+    result = arithmetic.mixed((value,), form, active=value.active and name not in arithmetic.NARROW_CASTS)
+    return replace(result, type=cast_type(name))
 
 
 def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) -> list[Value]:
@@ -198,8 +197,8 @@ def _where(record: Record, frame: Frame, name: str, arguments: Arguments, node: 
 
 def _bounds(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     values = _numbers(record, frame, arguments, node)
-    arithmetic.need_for(record, name, values, frame.code.site(node))
-    return arithmetic.clamped(name, values, frame.code.text(node))
+    result = arithmetic.clamped(name, values, frame.code.text(node))
+    return arithmetic.differentiated(record, name, values, result, frame.code.site(node))
 
 
 def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -213,10 +212,11 @@ def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, nod
 # Arrays
 
 
-def _forms(record: Record, frame: Frame, indices: list[Abstract], node: ast.AST) -> tuple[tuple[Form, ...], Any]:
+def _forms(
+    record: Record, frame: Frame, array: Array, indices: list[Abstract], node: ast.AST
+) -> tuple[tuple[Form, ...], Tokens]:
     values = [expressions.as_number(record, frame, index, node) for index in indices]
-    tokens = frozenset().union(*(v.tokens for v in values)) if values else NO_TOKENS
-    return tuple(access.index_form(record, v) for v in values), tokens
+    return access.indices(record, array, values, frame.code.site(node))
 
 
 def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -226,16 +226,21 @@ def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node:
         return _plain(record, frame, name, arguments, node)
     values = [v for v in arguments.values if v is not array]
     count = 2 if name == "atomic_cas" else 1
-    forms, tokens = _forms(record, frame, list(values[: len(values) - count]), node)
+    forms, tokens = _forms(record, frame, array, list(values[: len(values) - count]), node)
     operands = [expressions.as_number(record, frame, v, node) for v in values[len(values) - count :]]
     value = arithmetic.mixed(operands, None)
-    if name not in access.PURE_ATOMICS and value.active:
-        record.need(value.tokens, site)
+    active = holds_floats(array.dtype)
+    if active and value.active and not overload(name, ()).differentiable:
+        record.warn(arithmetic.no_adjoint(name, site))
     access.update(record, array, forms, name, value, site, tokens, used=used)
     root = next((ref.root for ref in array.refs), "a local array")
     taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
-    active = holds_floats(array.dtype)
-    return Value(Unknown(f"values of '{root}'"), active=active, data=True, tokens=taint | tokens)
+    old = Value(Unknown(f"values of '{root}'"), active, data=True, tokens=taint | tokens, type=known_type(array.dtype))
+    return record.doubting(old, [_old_value(name, root, site)])
+
+
+def _old_value(name: str, root: str, site: Site) -> Doubt:
+    return Doubt("no-adjoint", site, f"Warp passes no gradient to '{root}' through what wp.{name} returns")
 
 
 def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -243,7 +248,7 @@ def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, 
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     rest = [v for v in arguments.values if v is not array]
-    forms, tokens = _forms(record, frame, rest[:-1], node)
+    forms, tokens = _forms(record, frame, array, rest[:-1], node)
     value = expressions.as_number(record, frame, rest[-1], node)
     access.store(record, array, forms, value, frame.code.site(node), tokens)
     return Value()
@@ -253,10 +258,19 @@ def _view(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
     array = _argument(arguments, "arr", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
-    forms, tokens = _forms(record, frame, [v for v in arguments.values if v is not array], node)
+    forms, tokens = _forms(record, frame, array, [v for v in arguments.values if v is not array], node)
     if name == "view":
         return access.narrow(array, forms)
     return access.read(record, frame, array, forms, frame.code.site(node), tokens)
+
+
+def _mesh(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    """A mesh, or what is computed of its arrays: Warp's adjoint leaves those out."""
+    result = _plain(record, frame, name, arguments, node)
+    assert isinstance(result, Value)
+    if name == "mesh_get":
+        return replace(result, type=wp.Mesh)
+    return record.doubting(replace(result, active=True), [places.vertices(frame.code.site(node))])
 
 
 def _local_array(arguments: Arguments) -> Abstract:
@@ -291,12 +305,15 @@ def _tile_store(record: Record, frame: Frame, name: str, arguments: Arguments, n
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     active = any(is_active(v) for v in arguments.values)
-    value = Value(active=active, data=True, tokens=_tokens(arguments))
+    trace = merged(trace for v in arguments.values for trace in traces_of(v))
+    value = Value(active=active, data=True, tokens=_tokens(arguments), trace=trace)
     site = frame.code.site(node)
     if name.startswith("tile_atomic"):
         access.update(record, array, (), name, value, site, used=used, view=True)
-        taint = frozenset({Counter(next(iter(array.refs)).root, site.line)}) if used and array.refs else NO_TOKENS
-        return Value(Unknown("a tile"), active=active, data=True, tokens=taint)
+        root = next((ref.root for ref in array.refs), "a local array")
+        taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
+        old = Value(Unknown("a tile"), active=active, data=True, tokens=taint)
+        return record.doubting(old, [_old_value(name, root, site)])
     access.store(record, array, (), value, site, view=True)
     return Value()
 
@@ -318,19 +335,29 @@ def _plain(
         if isinstance(value, Array) and value is not skip:
             access.escape(record, value, site)
     values = _numbers(record, frame, arguments, node)
-    arithmetic.need_for(record, name, values, site)
+    form = arithmetic.computed(values, frame.code.text(node))
+    result = arithmetic.differentiated(record, name, values, arithmetic.mixed(values, form), site)
     if name.startswith(_CHANGES_ARGUMENTS):
         for argument, given in zip(arguments.all_nodes, arguments.values, strict=True):
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
                 frame.env[argument.id] = replace(
-                    given, form=Unknown(f"a value set by {name}"), active=True, data=True, coords=False, const=NOTHING
+                    given,
+                    form=Unknown(f"a value set by {name}"),
+                    active=given.type is None or holds_floats(given.type),
+                    data=True,
+                    coords=False,
+                    const=NOTHING,
+                    trace=result.trace,
                 )
-    form = arithmetic.computed(values, frame.code.text(node))
-    active = any(v.active for v in values) and name not in arithmetic.WITHOUT_GRADIENT
-    result = arithmetic.mixed(values, form, active=active)
+    if name.startswith("volume_store") and result.active:
+        record.warn(arithmetic.no_adjoint(name, site))
     if name not in arithmetic.LINEAR and name not in arithmetic.BILINEAR:
         result = replace(result, data=result.data or not values)
-    return result if active or name not in ("vector", "matrix", "quaternion") else replace(result, parts=frozenset())
+    return (
+        result
+        if result.active or name not in ("vector", "matrix", "quaternion")
+        else replace(result, parts=frozenset())
+    )
 
 
 _Handler = Callable[[Record, Frame, str, "Arguments", ast.Call, bool], Abstract]
@@ -349,6 +376,10 @@ _HANDLERS: dict[str, _Handler] = {
     "mod": _operator,
     "div": _operator,
     "floordiv": _operator,
+    "mesh_get": _mesh,
+    "mesh_get_point": _mesh,
+    "mesh_get_velocity": _mesh,
+    "mesh_eval_face_normal": _mesh,
     "array_store": _array_store,
     "view": _view,
     "address": _view,

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import (  # expressions and calls are mutually recursive, as the syntax is
     access,
+    arithmetic,
     builtin_calls,
     expressions,
     places,
@@ -20,6 +21,7 @@ from .source import (
     declared_overloads,
     evaluate_static,
     grad_target,
+    holds_floats,
     is_address_of,
     is_array,
     is_function,
@@ -35,6 +37,7 @@ from .source import (
 )
 from .state import State, meet_must, never_taken
 from .values import (
+    NO_TOKENS,
     NOTHING,
     UNKNOWN,
     Abstract,
@@ -43,16 +46,23 @@ from .values import (
     Carried,
     Component,
     Counter,
+    Doubt,
     Element,
+    Held,
     LocalArrayRead,
     Object,
     SomeType,
     Struct,
+    Trace,
     Tuple,
     Value,
     is_active,
     join,
+    merged,
     tokens_of,
+    traces_of,
+    with_tokens,
+    with_trace,
     without_tokens,
 )
 
@@ -88,15 +98,16 @@ def call(record: Record, frame: Frame, node: ast.Call, *, used: bool) -> Abstrac
     arguments = _arguments(record, frame, node)
     if obj is type:
         given = arguments.positional[0] if arguments.positional else UNKNOWN
-        struct = given.type if isinstance(given, Struct) else given.element if isinstance(given, Value) else None
+        struct = given.type if isinstance(given, (Struct, Value)) else None
         return Object(struct if is_struct(struct) else SomeType)
     if is_grad(obj):
         inner = arguments.positional[0] if arguments.positional else None
         return Object(_Gradient(inner))
     if isinstance(obj, _Gradient) or grad_target(obj) is not None:
-        return _leaves_sight(record, frame, arguments, node, active=False)
+        return _gradient(record, frame, arguments, node)
     if isinstance(target, Builtin):
-        return builtin_calls.builtin(record, frame, target.name, arguments, node, used)
+        result = builtin_calls.builtin(record, frame, target.name, arguments, node, used)
+        return _mapped(record, frame, arguments, result, node) if target.name == "tile_map" else result
     if is_function(obj):
         return _user_function(record, frame, obj, arguments, node)
     if is_struct(obj):
@@ -115,6 +126,34 @@ class _Gradient:
     """What ``wp.grad(f)`` makes; its calls take no part in differentiation."""
 
     function: Any
+
+
+def _gradient(record: Record, frame: Frame, arguments: Arguments, node: ast.Call) -> Value:
+    """A call of ``wp.grad(f)``: no gradient passes it, nor the function that holds it."""
+    site = frame.code.site(node)
+    frame.lost = Doubt(
+        "no-adjoint", site, "Warp doesn't differentiate what wp.grad computes, nor a function that calls it"
+    )
+    result = _leaves_sight(record, frame, arguments, node, active=True)
+    return record.doubting(result, [frame.lost])
+
+
+def _mapped(record: Record, frame: Frame, arguments: Arguments, result: Abstract, node: ast.Call) -> Abstract:
+    """``wp.tile_map(f, ..)``: the function runs on the tiles' elements."""
+    function, *tiles = arguments.positional or (UNKNOWN,)
+    if isinstance(function, Builtin):
+        numbers = [tile for tile in tiles if isinstance(tile, Value)]
+        inner: Abstract = arithmetic.differentiated(
+            record, function.name, numbers, arithmetic.mixed(numbers, None), frame.code.site(node)
+        )
+    elif isinstance(function, Object) and is_function(function.value):
+        inner = _user_function(
+            record, frame, function.value, Arguments(tuple(tiles), {}, (None,) * len(tiles), {}), node
+        )
+    else:
+        return result
+    assert isinstance(result, Value)
+    return replace(result, active=is_active(inner), trace=merged(traces_of(inner)))
 
 
 def _arguments(record: Record, frame: Frame, node: ast.Call) -> Arguments:
@@ -171,7 +210,7 @@ def _leaves_sight(record: Record, frame: Frame, arguments: Arguments, node: ast.
     """A call that can't be followed: every array in it escapes, and every local given to it may change."""
     site = frame.code.site(node)
     for value in arguments.values:
-        record.need(tokens_of(value), site)
+        record.stores(value, tokens_of(value), site)
         for array in arrays_in(value):
             access.escape(record, array, site)
     active = active and any(is_active(value) for value in arguments.values)
@@ -240,7 +279,7 @@ def _fits(parameter: Any, value: Abstract) -> bool:
         not is_struct(parameter)
         or isinstance(value, (Element, Object))
         or not isinstance(value, Value)
-        or (value.element is parameter or value.element is None)
+        or (value.type is parameter or value.type is None)
     )
 
 
@@ -284,26 +323,39 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         record.revisited.update(ref.root for array in arrays for ref in array.refs)
     if native:
         return _native(record, frame, function, bound, arrays, node)
-    for value in given:
-        if is_active(value):
-            # The adjoint gets the vector as it is then, its components included.
-            record.need(frozenset(t for t in tokens_of(value) if isinstance(t, Component)), site)
+    if custom and any(array.copied and holds_floats(array.dtype) for array in arrays):
+        record.warn(
+            Doubt(
+                "view",
+                site,
+                f"'{function.key}' has a gradient of its own, which doesn't reach the array behind a view",
+            )
+        )
+    # The adjoint gets a vector as it is then, its components included.
+    whole = NO_TOKENS.union(*(tokens_of(value) for value in given if is_active(value)))
+    whole = frozenset(token for token in whole if isinstance(token, Component))
     record.shielded += custom
     replayed = getattr(function, "custom_replay_func", None) is None
     record.inside += replayed
     key = _memo_key(record, function, given)
-    if key is not None and key in record.memo:
-        result = record.memo[key]
-        record.flow(is_active(result))
-    else:
+    if key is None:
         result = _inline(record, frame, function, bound, node)
-        if key is not None:
-            record.memo[key] = result
+    else:
+        if key not in record.memo:
+            plain = {name: (_untraced(value), argument) for name, (value, argument) in bound.items()}
+            record.memo[key] = _inline(record, frame, function, plain, node)
+        result = record.memo[key]
+        traces = [trace for value in (*given, result) for trace in traces_of(value)]
+        result = with_trace(result, Trace([trace for trace in traces if trace is not None]))
     record.shielded -= custom
     record.inside -= replayed
     if not replayed:
         result = without_tokens(result, Counter)
-    return result
+    return record.needing(result, whole, site)
+
+
+def _untraced(value: Abstract) -> Abstract:
+    return replace(value, trace=None) if isinstance(value, Value) else value
 
 
 def _memo_key(record: Record, function: Any, given: list[Abstract]) -> Any:
@@ -332,6 +384,8 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         else:
             env[name] = replace(value, const=NOTHING) if isinstance(value, Value) else value
     callee = Frame(code_of(function.adj), record.fresh(), env, references)
+    for name in callee.code.looped & env.keys():
+        env[name] = with_tokens(env[name], frozenset({Held(callee.id, name, 0)}))
     before = record.state
     record.state = before.copy()
     record.depth += 1
@@ -350,8 +404,15 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         result = value if result is None else join(result, value)
     if result is None:
         return Value(Unknown("a call without a result"))
+    site = frame.code.site(node)
+    if len(callee.returns) > 1:
+        # The adjoint of the function goes the way that these conditions say.
+        taken = (c.tokens for state, _ in callee.returns for c in state.conditions[len(before.conditions) :])
+        result = record.needing(result, NO_TOKENS.union(*taken), site)
+    if callee.lost is not None:
+        result = record.doubting(result, [callee.lost])
     # Replaying the call gives the right result, whatever loops are inside.
-    return without_tokens(result, (Carried, Component, LocalArrayRead), callee.id)
+    return without_tokens(result, (Carried, Component, Held, LocalArrayRead), callee.id)
 
 
 def _by_reference(record: Record, frame: Frame, value: Abstract, node: ast.expr) -> Abstract:
@@ -365,9 +426,10 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
     """A native snippet: its arrays escape, and what it refers to may change."""
     site = frame.code.site(node)
     types = parameters(function)
-    for name, (value, argument) in bound.items():
-        record.need(tokens_of(value), site)
+    memory = bool(arrays)
+    for name, (_, argument) in bound.items():
         if is_reference(types.get(name)) and argument is not None:
+            memory = True
             place = places.locate(record, frame, argument)
             if place.array is not None:
                 access.escape(record, place.array, site)
@@ -375,9 +437,25 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
                 frame.env[argument.id] = UNKNOWN
     for array in arrays:
         access.escape(record, array, site)
-    active = any(is_active(value) for value, _ in bound.values())
+    values = [value for value, _ in bound.values()]
+    doubts = []
+    if getattr(function, "adj_native_snippet", None) is None:
+        message = f"the native function '{function.key}' has no adj_snippet, so that no gradient passes it"
+        doubts.append(Doubt("no-adjoint", site, message))
+    if memory:
+        for value in values:
+            record.stores(value, tokens_of(value), site)
+        if any(map(is_active, values)) or any(holds_floats(array.dtype) for array in arrays):
+            record.warn(*doubts)
+    result = Value(
+        Unknown(f"the result of the native function '{function.key}'"),
+        active=any(map(is_active, values)),
+        data=True,
+        trace=merged(trace for value in values for trace in traces_of(value)),
+    )
+    result = record.doubting(record.needing(result, NO_TOKENS.union(*map(tokens_of, values)), site), doubts)
     returned = getattr(function.adj, "arg_types", {}).get("return")
     if is_array(returned) or is_struct(returned):
         record.opaque.setdefault(site)
         return of_type(None, returned)
-    return Value(Unknown(f"the result of the native function '{function.key}'"), active=active, data=True)
+    return result

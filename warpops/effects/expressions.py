@@ -17,14 +17,18 @@ from .values import (
     UNKNOWN,
     Abstract,
     Component,
+    Doubt,
     Element,
+    Held,
     Object,
     Shapes,
     Tuple,
     Value,
     is_active,
     join,
+    merged,
     tokens_of,
+    traces_of,
     with_tokens,
     without_tokens,
 )
@@ -73,7 +77,13 @@ def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> V
         return access.read(record, frame, value.array, value.forms, frame.code.site(node))
     if isinstance(value, Object) and not callable(value.value):
         return Value(const=value.value)
-    return Value(Unknown("a value that isn't a number"), active=is_active(value), data=True, tokens=tokens_of(value))
+    return Value(
+        Unknown("a value that isn't a number"),
+        active=is_active(value),
+        data=True,
+        tokens=tokens_of(value),
+        trace=merged(traces_of(value)),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -189,14 +199,14 @@ def _conditional(record: Record, frame: Frame, node: ast.IfExp) -> Abstract:
         lambda: results.append(evaluate(record, frame, node.body)),
         lambda: results.append(evaluate(record, frame, node.orelse)),
     )
-    for value, item in zip(results, (node.body, node.orelse), strict=True):
-        if CONDITIONAL_LOSES_LOADS and isinstance(item, ast.Subscript) and is_active(value):
-            record.warn(
-                "conditional-load",
-                frame.code.site(node),
+    for position, item in enumerate((node.body, node.orelse)):
+        if CONDITIONAL_LOSES_LOADS and isinstance(item, ast.Subscript):
+            message = (
                 f"Warp before 1.17 loses the gradient of '{ast.unparse(item)}' in a conditional expression; write an if "
-                f"statement, or load it into a variable first",
+                f"statement, or load it into a variable first"
             )
+            doubt = Doubt("conditional-load", frame.code.site(node), message)
+            results[position] = record.doubting(results[position], [doubt])
     return chosen(record, frame, test, results[0], results[1], node)
 
 
@@ -209,8 +219,7 @@ def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abst
         other = replace(other, form=access.settle(other.form, facts | test.truth.when_false))
     result = join(one, other)
     if one != other:
-        if is_active(result):
-            record.need(test.tokens, frame.code.site(node))
+        result = record.needing(result, test.tokens, frame.code.site(node))
         result = with_tokens(result, test.tokens)
         if isinstance(result, Value):
             result = replace(result, coords=result.coords or test.coords, data=result.data or test.data)
@@ -274,7 +283,7 @@ def _settled(value: Abstract, state: State) -> Abstract:
 
 def copied(value: Abstract) -> Abstract:
     """A value as another variable has it: Warp copies vectors on assignment."""
-    return without_tokens(value, Component)
+    return without_tokens(value, (Component, Held))
 
 
 def _call(record: Record, frame: Frame, node: ast.Call) -> Abstract:

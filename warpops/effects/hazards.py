@@ -8,40 +8,117 @@ from .forms import Affine, Coord, Earlier, Loop, bare_coordinate
 from .model import Hazard, Site
 from .record import Access, Record
 from .source import holds_floats
-from .values import Carried, Component, Counter, LocalArrayRead, ReadOf
+from .values import (
+    Carried,
+    Component,
+    Counter,
+    Doubt,
+    Held,
+    Left,
+    LocalArrayRead,
+    Need,
+    ReadOf,
+    Through,
+    Token,
+    Trace,
+)
 
 
 def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
     """All hazards, in source order, each place and kind once."""
     found: dict[tuple[str, Site], Hazard] = {}
+    needs, doubts = _reaching(record.stored)
+    events: dict[Token, Site] = {}
+    for need in sorted(needs, key=lambda need: need.order):
+        events.setdefault(need.token, need.site)
 
     def add(kind: str, site: Site, message: str, arrays: tuple[str, ...] = ()) -> None:
         found.setdefault((kind, site), Hazard(kind, site, message, arrays))
 
-    for (kind, site), message in record.hazards.items():
-        add(kind, site, message)
-    for token, site in record.events.items():
+    for doubt in doubts:
+        if isinstance(doubt, Through):
+            record.run_time[doubt.loop].active = True
+        else:
+            add(doubt.kind, doubt.site, doubt.message)
+    _judge_loops(record, needs, events, add)
+    for token, site in events.items():
         if isinstance(token, Carried):
             _carried(record, token, site, add)
+        elif isinstance(token, Left):
+            where = record.loop_sites[token.loop]
+            add(
+                "loop-exit",
+                site,
+                f"threads may have left the kernel or function from inside the run-time loop at {where}, and Warp's adjoint "
+                f"goes on for them",
+            )
         elif isinstance(token, Counter):
             message = (
                 f"a value returned by an atomic update of '{token.array}' is used; Warp's reverse pass doesn't have it"
             )
             add("counter", site, message)
-        elif isinstance(token, Component) and token in record.components:
-            later = record.components[token]
-            add("component", later, f"'{token.name}' is changed here after the adjoint needed it whole at {site}")
         elif isinstance(token, LocalArrayRead):
             add(
                 "overwritten",
                 site,
                 "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
             )
+    for need in needs:
+        if isinstance(need.token, Component):
+            for order, later in record.changed.get(need.token, {}).items():
+                if order > need.order:
+                    name = need.token.name
+                    add(
+                        "component", later, f"'{name}' is changed here after the adjoint needed it whole at {need.site}"
+                    )
+                    break
     for name, warp_type in record.arrays.items():
         if holds_floats(getattr(warp_type, "dtype", None)):
-            for kind, site, message in _array_hazards(record, name, rank):
+            for kind, site, message in _array_hazards(record, name, rank, events):
                 add(kind, site, message, (name,))
     return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
+
+
+def _judge_loops(record: Record, needs: list[Need], events: dict[Token, Site], add: object) -> None:
+    """What the adjoint needs of each loop, and then of what the loop reads: to be made again from that."""
+    assert callable(add)
+    held: dict[Held, list[Need]] = {}
+    for need in needs:
+        if isinstance(need.token, Carried) and need.token.loop in record.run_time:
+            loop = record.run_time[need.token.loop]
+            (loop.inside if need.token.loop in need.loops else loop.after).add(need.token.name)
+        elif isinstance(need.token, Held):
+            held.setdefault(need.token, []).append(need)
+    for loop in record.run_time.values():
+        for token in loop.overwrites:
+            early = next((need for need in held.get(token, ()) if need.order < loop.order), None)
+            if early is not None:
+                loop.before.add(token.name)
+                add(
+                    "loop-product",
+                    early.site,
+                    f"the adjoint needs the value of '{token.name}' here, and has what the run-time loop at "
+                    f"{loop.code.site(loop.node)} makes of it",
+                )
+        if loop.inside or loop.after or (loop.left and loop.active):
+            for read, site in loop.reads.items():
+                events.setdefault(read, site)
+
+
+def _reaching(stored: Iterable[Trace]) -> tuple[list[Need], list[Doubt | Through]]:
+    """What holds of the values that reach memory: all that their gradients go through."""
+    needs: list[Need] = []
+    doubts: list[Doubt | Through] = []
+    seen: set[int] = set()
+    pending = list(stored)
+    while pending:
+        trace = pending.pop()
+        if id(trace) not in seen:
+            seen.add(id(trace))
+            needs.extend(trace.needs)
+            doubts.extend(trace.doubts)
+            pending.extend(trace.sources)
+    return needs, doubts
 
 
 def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
@@ -57,7 +134,9 @@ def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
     )
 
 
-def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tuple[str, Site, str]]:
+def _array_hazards(
+    record: Record, name: str, rank: int | None, events: dict[Token, Site]
+) -> Iterable[tuple[str, Site, str]]:
     accesses = [access for access in record.accesses if access.array == name]
     stores = [access for access in accesses if access.kind == "store"]
     writes = [access for access in accesses if access.kind != "read"]
@@ -72,8 +151,8 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
             raced.site,
             f"several threads store to one element of '{name}', and the adjoint takes any of them",
         )
-    before = record.events.get(ReadOf(name, False))
-    after = record.events.get(ReadOf(name, True))
+    before = events.get(ReadOf(name, False))
+    after = events.get(ReadOf(name, True))
     yield from _replay_hazards(name, writes, reads, before, after)
     if after is not None and stores:
         if before is not None and any(access.first for access in reads):

@@ -14,10 +14,33 @@ from dataclasses import replace
 
 from . import arithmetic
 from .expressions import evaluate, meet_envs, number
-from .forms import Affine, Arg, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, literal
-from .record import Frame, LoopContext, Record
+from .forms import Affine, Arg, Clamped, Coord, Covered, Earlier, Form, Loop, Shape, Unknown, bare_coordinate, literal
+from .record import Frame, LoopContext, Record, RunTimeLoop
+from .source import assigned
 from .state import Pattern, State, Written, leave_loop, meet_must, merge, never_taken
-from .values import NOTHING, Abstract, Array, Carried, Value, join, with_tokens
+from .values import (
+    NO_TOKENS,
+    NOTHING,
+    PLAIN,
+    Abstract,
+    Array,
+    Carried,
+    Doubt,
+    Held,
+    Left,
+    Struct,
+    Through,
+    Tokens,
+    Trace,
+    Value,
+    is_active,
+    join,
+    tokens_of,
+    traces_of,
+    with_tokens,
+    with_trace,
+    without_tokens,
+)
 
 MAX_PASSES = 4
 MAX_UNROLLED = 64
@@ -150,24 +173,20 @@ def _is_query(test: ast.expr) -> bool:
     return "query" in name and name.endswith("_next")
 
 
-def assigned(body: Iterable[ast.AST]) -> set[str]:
-    """The names that statements assign, or store a part of."""
-    found: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-                base: ast.expr = node
-                while isinstance(base, (ast.Subscript, ast.Attribute)):
-                    base = base.value
-                if isinstance(base, ast.Name):
-                    found.add(base.id)
-    return found
-
-
 def _rebound(body: Iterable[ast.AST]) -> set[str]:
     return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _random_states(body: Iterable[ast.AST]) -> set[str]:
+    """The variables that hold the state of random numbers, which drawing one changes."""
+    found = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                if name.startswith(("rand", "poisson", "sample_")):
+                    found.add(node.args[0].id)
+    return found
 
 
 def _run(
@@ -183,12 +202,16 @@ def _run(
 ) -> None:
     """Interpret a loop's body until nothing changes, then once more for the record."""
     record.loop_sites.setdefault(loop, frame.code.site(node))
+    began = record.fresh()
     names = {n for n in assigned(node.body) - set(index) if not isinstance(frame.env.get(n), Array)}
-    names |= _rebound(node.body) - set(index)
+    names |= (_rebound(node.body) | _random_states(node.body)) - set(index)
     if isinstance(node, ast.While) and isinstance(node.test, ast.Call) and not record.while_loops & {loop}:
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
+    doubts = [] if unrolled else _doubts(record, frame, node, loop)
     before, outer = record.state, dict(frame.env)
+    if not unrolled and not record.shielded:
+        _begin(record, frame, node, loop, names)
     head = {
         n: with_tokens(_varying(v, loop), carried.get(n, frozenset())) if n in names else v for n, v in outer.items()
     }
@@ -201,7 +224,7 @@ def _run(
         record.state.written |= earlier
         record.state.read_back |= read_back
         frame.env = dict(head)
-        end, _ = _pass(record, frame, node, index, loop, variable)
+        end, _ = _pass(record, frame, node, index, loop, variable, [])
         del frame.returns[returns:]
         written = earlier | leave_loop(end.written - before.written, loop, again=True)
         again = read_back | leave_loop(end.read_back - before.read_back, loop, again=True)
@@ -217,20 +240,87 @@ def _run(
         if attempt == MAX_PASSES - 2:
             head = {n: _given_up(v) if n in names else v for n, v in head.items()}
     record.silent -= 1
-    activity = record.activity
     record.state = before.copy()
     record.state.written |= earlier
     record.state.read_back |= read_back
-    frame.env = dict(head)
-    end, broke = _pass(record, frame, node, index, loop, variable)
-    if record.activity > activity and not unrolled:
-        _judge(record, frame, node, loop)
+    # What a variable holds at the head of a turn came from before the loop, or from the turn before.
+    traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in names if n in outer}
+    frame.env = {n: with_trace(v, traces[n]) if n in traces else v for n, v in head.items()}
+    end, broke = _pass(record, frame, node, index, loop, variable, doubts)
+    for n, trace in traces.items():
+        trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
+    for n in names & frame.env.keys():
+        frame.env[n] = record.doubting(frame.env[n], doubts)
+    _changed_in_turns(record, began)
+    if loop in record.run_time:
+        _end(record, frame, node, loop, outer)
     if not unrolled:
         carried |= {n: frozenset({Carried(loop, n, frame.id)}) for n in index if n}
+        record.harmless |= {t for n, tokens in carried.items() if _is_harmless(outer.get(n)) for t in tokens}
     exits = [state for state, _ in frame.returns[returns:]]
-    state = _behind(before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke)
+    state = _behind(
+        before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke, unrolled=unrolled
+    )
     _variables_behind(record, frame, outer, carried)
     record.state = state
+
+
+def _begin(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, names: set[str]) -> None:
+    """Note a loop, and the variables that it overwrites."""
+    found = record.run_time.setdefault(loop, RunTimeLoop(frame.code, node))
+    found.order = record.fresh()
+    found.left = loop in record.while_loops or _is_left(node)
+    for name in names:
+        own = [t for t in tokens_of(frame.env.get(name, PLAIN)) if isinstance(t, Held) and t.name == name]
+        token = max(own, key=lambda t: t.version, default=None)
+        if token is not None and token.frame == frame.id:
+            found.overwrites.setdefault(token)
+
+
+def _end(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, outer: dict[str, Abstract]) -> None:
+    """Note what a loop's body was found to do."""
+    found = record.run_time[loop]
+    for name, value in frame.env.items():
+        if value is outer.get(name):
+            continue
+        if not isinstance(value, (Value, Struct)):
+            found.fixed.add(name)
+        elif name not in outer and is_active(value) and _read_after(frame, node, name):
+            found.after.add(name)
+            message = f"Warp's adjoint loses the gradient of '{name}', which the loop makes and which is used after it"
+            frame.env[name] = record.doubting(value, [Doubt("loop-product", frame.code.site(node), message)])
+
+
+def _is_left(node: ast.For | ast.While) -> bool:
+    return _leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s))
+
+
+def _read_after(frame: Frame, loop: ast.AST, name: str) -> bool:
+    """Whether a variable that a loop makes is read behind it."""
+    last = getattr(loop, "end_lineno", 0) or 0
+    return any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n.lineno > last
+        for s in frame.code.body
+        for n in ast.walk(s)
+    )
+
+
+def _is_harmless(value: Abstract | None) -> bool:
+    """Whether a number is an index that any array has that isn't empty, or the thread's own."""
+    form = value.form if isinstance(value, Value) else None
+    return (
+        literal(form) in (0, -1)
+        or isinstance(form, Clamped)
+        or (form is not None and bare_coordinate(form) is not None)
+    )
+
+
+def _changed_in_turns(record: Record, began: int) -> None:
+    """A vector from before the loop, of which a component is stored in it: the next turn has it so from the start."""
+    for token, places in record.changed.items():
+        inside = [site for order, site in places.items() if order > began]
+        if inside and record.bound.get(token, 0) < began:
+            places[record.fresh()] = inside[0]
 
 
 def _varying(value: Abstract, loop: int | None = None) -> Abstract:
@@ -262,9 +352,17 @@ def _given_up(value: Abstract) -> Abstract:
 
 
 def _pass(
-    record: Record, frame: Frame, node: ast.For | ast.While, index: dict[str, Abstract], loop: int, variable: bool
+    record: Record,
+    frame: Frame,
+    node: ast.For | ast.While,
+    index: dict[str, Abstract],
+    loop: int,
+    variable: bool,
+    doubts: list[Doubt | Through],
 ) -> tuple[State, bool]:
     """One pass over the body: the state at its end, and whether a ``break`` may end the loop before."""
+    record.harmless -= {t for t in record.harmless if isinstance(t, Carried) and t.loop == loop}
+    record.judged.extend(doubts)
     frame.env.update({name: value for name, value in index.items() if name})
     context = LoopContext(loop)
     frame.loops.append(context)
@@ -280,6 +378,7 @@ def _pass(
     record.execute(record, frame, node.body)
     record.loops.pop()
     frame.loops.pop()
+    del record.judged[len(record.judged) - len(doubts) :]
     _join_paths(record, frame, context.continues, node)
     end = record.state
     for state, env in context.breaks:
@@ -313,7 +412,9 @@ def _join_paths(record: Record, frame: Frame, paths: list[tuple[State, dict[str,
         frame.env = meet_envs(record, frame, Value(), (frame.env, current), (env, state), node)
 
 
-def _behind(before: State, end: State, exits: list[State], loop: int, *, at_least_once: bool, covers: bool) -> State:
+def _behind(
+    before: State, end: State, exits: list[State], loop: int, *, at_least_once: bool, covers: bool, unrolled: bool
+) -> State:
     """The state behind a loop: what some iteration may have done, and what all of them surely did."""
     state = before.copy()
     state.written = before.written | leave_loop(end.written, loop, again=False)
@@ -329,7 +430,11 @@ def _behind(before: State, end: State, exits: list[State], loop: int, *, at_leas
                 state.must[(array, pattern)] = sizes
     depth = len(before.conditions)
     left = [c for state in exits for c in state.conditions[depth:]]
-    state.conditions = (*before.conditions, *(replace(c, partial=True, never=None, always=None) for c in left))
+    gone: Tokens = NO_TOKENS if unrolled else frozenset({Left(loop)})
+    state.conditions = (
+        *before.conditions,
+        *(replace(c, partial=True, never=None, always=None, tokens=c.tokens | gone) for c in left),
+    )
     return state
 
 
@@ -342,9 +447,11 @@ def _variables_behind(
             env[name] = _varying(value)
         elif value is not outer[name]:
             env[name] = _varying(join(outer[name], value))
+    loops = {token.loop for tokens in carried.values() for token in tokens}
     for name, tokens in carried.items():
         if name in env:
-            env[name] = with_tokens(env[name], tokens)
+            # The adjoint has it as it was before the loop, whatever else the loop made of it.
+            env[name] = with_tokens(without_tokens(env[name], Carried, loops=loops), tokens)
     frame.env = env
 
 
@@ -394,12 +501,13 @@ def _end_path(record: Record) -> None:
     record.state.alive = False
 
 
-def _judge(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> None:
-    """Warn of a loop that gradients flow through, and that the reverse pass doesn't run as the kernel did."""
+def _doubts(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> list[Doubt | Through]:
+    """Of what gradients flow through in a loop that the reverse pass doesn't run as the kernel did."""
     site = frame.code.site(node)
     if loop in record.while_loops:
-        record.warn("while", site, "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran")
-    elif _leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s)):
-        record.warn(
-            "loop-exit", site, "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
-        )
+        message = "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran"
+        return [Through(loop), Doubt("while", site, message)]
+    if _is_left(node):
+        message = "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
+        return [Through(loop), Doubt("loop-exit", site, message)]
+    return [Through(loop)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,20 @@ class ArrayEffects:
 class Hazard:
     """A place where Warp's adjoint may be wrong.
 
-    ``kind`` is ``"counter"`` (slots from a consumed atomic counter without a replay: no gradient can be had),
-    ``"loop-product"`` (a variable of a run-time loop is needed by value: in the loop or after it), ``"loop-exit"``
-    (``break`` or ``return`` out of a run-time loop), ``"while"``, ``"component"`` (overwritten component of a local),
-    ``"shared"`` (an array written and read by different threads), ``"no-adjoint"`` (a builtin that Warp
-    doesn't differentiate) or ``"overwritten"`` (a value that the adjoint needs is overwritten).
+    ``kind`` is one of
+
+    - ``"counter"``: slots from a consumed atomic counter without a replay,
+    - ``"index"``: an index that a run-time loop carries; the adjoint may write outside of an array,
+    - ``"loop-product"``: a variable of a run-time loop is needed by value, in the loop or after it,
+    - ``"loop-exit"``: ``break`` or ``return`` out of a run-time loop, and what runs after it,
+    - ``"while"``: what runs in a ``while`` loop,
+    - ``"component"``: an overwritten component of a local,
+    - ``"overwritten"``: a value that the adjoint needs is overwritten,
+    - ``"shared"``: an array written and read by different threads,
+    - ``"no-adjoint"``: what Warp doesn't differentiate,
+    - ``"mesh"``: a mesh's own arrays,
+    - ``"view"``: a view given to a function with a gradient of the user's.
+
     ``arrays`` are the arrays whose gradients it concerns (empty: all).
     """
 
@@ -131,6 +141,39 @@ class Hazard:
     site: Site
     message: str
     arrays: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """No gradient can be had, where others are warned of."""
+        return self.kind in ("counter", "index")
+
+
+@dataclass(frozen=True)
+class LoopNeeds:
+    """A loop that Warp doesn't unroll, and what Warp's adjoint of it would need and doesn't have."""
+
+    function: Any
+    """The Python function that it is in."""
+    line: int
+    """In the function's source, from 1; with ``column``, where the loop begins."""
+    column: int
+    site: Site
+    active: bool = False
+    """Gradients flow through it."""
+    left: bool = False
+    """It is a ``while``, or a ``break`` or ``return`` leaves it."""
+    inside: frozenset[str] = frozenset()
+    """Variables whose value at a turn is needed."""
+    after: frozenset[str] = frozenset()
+    """Variables whose value after the loop is needed, or whose gradient the loop's first turn back would clear."""
+    before: frozenset[str] = frozenset()
+    """Variables whose value from before the loop is needed."""
+    fixed: frozenset[str] = frozenset()
+    """Variables that it assigns and that can't be kept: arrays, tiles, functions."""
+
+    @property
+    def wrong(self) -> bool:
+        return bool(self.inside or self.after or self.before or (self.left and self.active))
 
 
 @dataclass(frozen=True)
@@ -156,6 +199,10 @@ class Effects:
     arrays: dict[str, ArrayEffects] = field(default_factory=dict)
     guards: tuple[Guard, ...] = ()
     hazards: tuple[Hazard, ...] = ()
+    loops: tuple[LoopNeeds, ...] = ()
+    """All loops that Warp doesn't unroll, in the functions that the kernel calls too."""
+    array_stores: frozenset[tuple[Any, int, int]] = frozenset()
+    """The statements that store to an array, or add to one: function, line and column in its source."""
     opaque: tuple[Site, ...] = ()
     """Places behind which the analysis cannot see at all."""
     tiled: bool = False

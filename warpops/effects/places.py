@@ -9,8 +9,19 @@ from typing import Any
 
 from . import access, expressions  # mutually recursive, as the syntax is
 from .forms import Affine, Form, Shape, Unknown, Whole, literal
+from .model import Site
 from .record import Frame, Record
-from .source import as_abstract, is_array, is_struct, member, struct_field
+from .source import (
+    as_abstract,
+    component_type,
+    holds_floats,
+    is_array,
+    is_struct,
+    known_type,
+    member,
+    mesh_array,
+    struct_field,
+)
 from .values import (
     NO_TOKENS,
     UNKNOWN,
@@ -18,6 +29,7 @@ from .values import (
     Array,
     Builtin,
     Component,
+    Doubt,
     Element,
     Object,
     Shapes,
@@ -58,7 +70,7 @@ def locate(record: Record, frame: Frame, node: ast.expr) -> Place:
     pending: list[ast.expr] = []
     for link in reversed(chain):
         place, pending = _step(record, frame, place, link, pending)
-    return _finish(record, frame, place, pending)
+    return _finish(record, frame, place, pending, node)
 
 
 def _step(
@@ -71,29 +83,28 @@ def _step(
             pending = [*pending, *elements]
             ndim = place.value.ndim
             if ndim and len(pending) >= ndim:
-                place = _finish(record, frame, place, pending[:ndim])
+                place = _finish(record, frame, place, pending[:ndim], link)
                 rest = pending[ndim:]
                 if rest and place.array is not None:
-                    place = _component(record, frame, place, rest)
+                    place = _component(record, frame, place, rest, link)
                 return place, []
             return place, pending
         if place.array is not None:
-            return _component(record, frame, place, elements), []
+            return _component(record, frame, place, elements, link), []
         return _part(record, frame, place, elements, link), []
-    place = _finish(record, frame, place, pending)
+    place = _finish(record, frame, place, pending, link)
     if place.array is not None:
         return _element_field(place, link.attr), []
     return Place(None, value=_attribute(record, frame, place.value, link), part=link.attr), []
 
 
-def _finish(record: Record, frame: Frame, place: Place, pending: list[ast.expr]) -> Place:
+def _finish(record: Record, frame: Frame, place: Place, pending: list[ast.expr], node: ast.AST) -> Place:
     """Apply collected indices to an array: an element, or a view where there are too few."""
     if not pending or not isinstance(place.value, Array):
         return place
     array = place.value
     values = [_index(record, frame, element) for element in pending]
-    tokens: Tokens = frozenset().union(*(v.tokens for v in values))
-    forms = tuple(v.form if isinstance(v.form, Whole) else access.index_form(record, v) for v in values)
+    forms, tokens = access.indices(record, array, values, frame.code.site(node))
     if not array.ndim:
         # The rank is unknown: it may be an element, a view, or a vector's component.
         return Place(replace(array, ndim=len(forms)), forms, True, tokens)
@@ -110,10 +121,15 @@ def _index(record: Record, frame: Frame, node: ast.expr) -> Value:
     return Value(Whole(sliced=bool(bounds)), tokens=tokens)
 
 
-def _component(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr]) -> Place:
+def _component(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr], node: ast.AST) -> Place:
+    assert place.array is not None
     values = [_index(record, frame, element) for element in indices]
-    tokens = place.tokens.union(*(v.tokens for v in values))
-    return replace(place, component=True, tokens=tokens)
+    _, tokens = access.indices(record, place.array, values, frame.code.site(node))
+    array = place.array
+    dtype = component_type(array.dtype, len(indices))
+    if dtype is not None:
+        array = replace(array, dtype=dtype)
+    return replace(place, array=array, component=True, tokens=place.tokens | tokens)
 
 
 def _element_field(place: Place, name: str) -> Place:
@@ -122,7 +138,8 @@ def _element_field(place: Place, name: str) -> Place:
     dtype = place.array.dtype
     variable = getattr(dtype, "vars", {}).get(name) if is_struct(dtype) else None
     if variable is None:
-        return replace(place, component=True)
+        dtype = component_type(place.array.dtype, 1)
+        return replace(place, component=True, array=replace(place.array, dtype=dtype) if dtype else place.array)
     if is_array(variable.type):
         # An array that lies in another array's elements: no argument of the kernel, wherever it points.
         pointed = Array(frozenset(), int(variable.type.ndim), variable.type.dtype, local=True)
@@ -151,19 +168,26 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
             return Place(None, value=UNKNOWN)
     current = expressions.as_number(record, frame, value if value is not None else UNKNOWN, link)
     tokens: Tokens = frozenset().union(*(v.tokens for v in values))
-    if current.active:
-        record.need(tokens, frame.code.site(link))
+    if holds_floats(current.type):
+        access.stray(record, values, [access.index_form(record, v) for v in values], frame.code.site(link))
     loops = tuple(v.form.base if isinstance(v.form, Affine) and v.form.base else None for v in values)
     exact = all(n is not None or loop is not None for n, loop in zip(literals, loops, strict=True))
     part = tuple(n if n is not None else loop for n, loop in zip(literals, loops, strict=True)) if exact else None
-    return Place(None, value=_extracted(current, tokens), part=part)
+    extracted = _extracted(current, tokens, len(indices))
+    return Place(None, value=record.needing(extracted, tokens, frame.code.site(link)), part=part)
 
 
-def _extracted(value: Value, tokens: Tokens = NO_TOKENS) -> Value:
+def _extracted(value: Value, tokens: Tokens = NO_TOKENS, indices: int = 1) -> Value:
     """A copy of a component: later stores into the vector don't reach it."""
     kept = frozenset(token for token in value.tokens if not isinstance(token, Component))
     form = value.form if isinstance(value.form, Unknown) else Unknown("a component of a vector", value.coords)
-    return Value(form, value.active, value.coords, value.data, kept | tokens)
+    part = component_type(value.type, indices)
+    return Value(form, value.active, value.coords, value.data, kept | tokens, type=part, trace=value.trace)
+
+
+def vertices(site: Site) -> Doubt:
+    """A value of a mesh's own array."""
+    return Doubt("mesh", site, "the gradient with respect to a mesh's vertices (or velocities) doesn't reach the array")
 
 
 def length(shapes: Shapes, axis: int) -> Value:
@@ -206,19 +230,22 @@ def _attribute(record: Record, frame: Frame, value: Abstract | None, node: ast.A
     if name == "dtype":
         return Object(SomeType)
     current = expressions.as_number(record, frame, value if value is not None else UNKNOWN, node)
-    if current.element is not None:
+    if is_struct(current.type):
         return _field_of_element(current, name)
+    held = mesh_array(current.type, name)
+    if held is not None:
+        return Array(frozenset(), int(held.ndim), held.dtype, doubt=vertices(frame.code.site(node)))
     return _extracted(current)
 
 
 def _field_of_element(value: Value, name: str) -> Abstract:
-    variable = getattr(value.element, "vars", {}).get(name)
+    variable = getattr(value.type, "vars", {}).get(name)
     if variable is None:
         return _extracted(value)
     if is_array(variable.type):
         return Array(frozenset(), int(variable.type.ndim), variable.type.dtype, local=True, tokens=value.tokens)
     part = _extracted(value)
-    return replace(part, element=variable.type if is_struct(variable.type) else None)
+    return replace(part, type=variable.type if is_struct(variable.type) else known_type(variable.type))
 
 
 def load(record: Record, frame: Frame, place: Place, node: ast.AST) -> Abstract:
@@ -226,4 +253,4 @@ def load(record: Record, frame: Frame, place: Place, node: ast.AST) -> Abstract:
     if place.array is None:
         return place.value if place.value is not None else UNKNOWN
     value = access.read(record, frame, place.array, place.forms, frame.code.site(node), place.tokens)
-    return replace(value, element=place.array.dtype) if is_struct(place.array.dtype) else value
+    return replace(value, type=place.array.dtype) if is_struct(place.array.dtype) else value

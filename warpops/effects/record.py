@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from .forms import Form
 from .model import Site
 from .source import Code
 from .state import Condition, State
-from .values import Abstract, Component, Token
+from .values import Abstract, Component, Doubt, Held, Need, Through, Token, Tokens, Trace, merged, traces_of, with_trace
+
+_A = TypeVar("_A", bound=Abstract)
 
 BUDGET = 60_000
 """Syntax nodes that one analysis may visit; beyond it the rest of the kernel counts as unseen."""
@@ -71,7 +73,26 @@ class Frame:
     loops: list[LoopContext] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     kernel: bool = False
-    call_site: Site | None = None
+    lost: Doubt | None = None
+    """It calls ``wp.grad``: Warp makes no adjoint of it."""
+
+
+@dataclass
+class RunTimeLoop:
+    """What a loop that Warp doesn't unroll makes its adjoint need."""
+
+    code: Code
+    node: ast.For | ast.While
+    active: bool = False
+    left: bool = False
+    order: int = 0
+    """When it began."""
+    overwrites: dict[Held, None] = field(default_factory=dict)
+    inside: set[str] = field(default_factory=set)
+    after: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
+    fixed: set[str] = field(default_factory=set)
+    reads: dict[Token, Site] = field(default_factory=dict)
 
 
 @dataclass
@@ -91,14 +112,22 @@ class Record:
     revisited: set[str] = field(default_factory=set)
     """Arrays that a custom gradient or replay may read in the backward pass."""
     opaque: dict[Site, None] = field(default_factory=dict)
-    events: dict[Token, Site] = field(default_factory=dict)
-    """Where the adjoint first needs the value behind a token."""
+    stored: list[Trace] = field(default_factory=list)
+    """Of what reaches memory."""
+    judged: list[Doubt | Through] = field(default_factory=list)
+    """The loops around this point whose adjoint Warp doesn't run as the kernel did."""
     restored: dict[str, Site] = field(default_factory=dict)
     """Where an array is stored to after it was read back."""
-    hazards: dict[tuple[str, Site], str] = field(default_factory=dict)
-    components: dict[Component, Site] = field(default_factory=dict)
+    bound: dict[Component, int] = field(default_factory=dict)
+    """When a vector was last made anew."""
+    changed: dict[Component, dict[int, Site]] = field(default_factory=dict)
+    """When, and where, a component of it was stored."""
+    harmless: set[Token] = field(default_factory=set)
+    """What loops carry that was an index of no harm before the loop: its value in the adjoint of what follows the loop."""
     loop_sites: dict[int, Site] = field(default_factory=dict)
     while_loops: set[int] = field(default_factory=set)
+    run_time: dict[int, RunTimeLoop] = field(default_factory=dict)
+    array_stores: dict[tuple[Any, int, int], None] = field(default_factory=dict)
     handles: dict[str, set[str]] = field(default_factory=dict)
     """What an argument is the id of, by the builtins that it is given to."""
     ranks: set[int] = field(default_factory=set)
@@ -109,8 +138,6 @@ class Record:
     depth: int = 0
     visited: int = 0
     next_id: int = 0
-    activity: int = 0
-    """Counts what gradients flow through, so that a loop can tell whether any did."""
     shielded: int = 0
     """Inside a function whose adjoint the user wrote."""
     silent: int = 0
@@ -134,15 +161,32 @@ class Record:
         if self.visited > BUDGET:
             raise OutOfBudgetError
 
-    def need(self, tokens: frozenset[Token], site: Site) -> None:
-        """The adjoint needs the values behind these tokens."""
-        if not self.shielded:
-            for token in tokens:
-                self.events.setdefault(token, site)
+    def needing(self, value: _A, tokens: Tokens, site: Site) -> _A:
+        """The value, whose adjoint needs what is behind these tokens."""
+        if self.shielded or not tokens:
+            return value
+        return with_trace(value, self._needs(merged(traces_of(value)), tokens, site))
 
-    def warn(self, kind: str, site: Site, message: str) -> None:
-        if not self.shielded:
-            self.hazards.setdefault((kind, site), message)
+    def doubting(self, value: _A, doubts: Iterable[Doubt | Through]) -> _A:
+        """The value, of which Warp's adjoint may be wrong."""
+        doubts = tuple(doubts)
+        if self.shielded or not doubts:
+            return value
+        sources = [trace for trace in traces_of(value) if trace is not None]
+        return with_trace(value, Trace(sources, doubts=doubts))
 
-    def flow(self, value_active: bool) -> None:
-        self.activity += value_active and not self.shielded
+    def stores(self, value: Abstract, tokens: Tokens, site: Site) -> None:
+        """The value reaches memory, where the adjoint needs what is behind these tokens."""
+        if not self.silent and not self.shielded:
+            trace = merged(traces_of(value))
+            self.stored.append(self._needs(trace, tokens, site))
+
+    def warn(self, *doubts: Doubt | Through) -> None:
+        """Warp's adjoint may be wrong here, whatever the value is."""
+        if not self.silent and not self.shielded:
+            self.stored.append(Trace([], doubts=doubts))
+
+    def _needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
+        order, loops = self.fresh(), frozenset(map(abs, self.loops))
+        needs = tuple(Need(token, site, order, loops) for token in tokens)
+        return Trace([trace] if trace is not None else [], needs)

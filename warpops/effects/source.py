@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import types
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import warp as wp
@@ -27,6 +28,7 @@ CONDITIONAL_LOSES_LOADS = tuple(int(part) for part in wp.config.version.split(".
 """This Warp passes no gradient to an array element that is a branch of a conditional expression by itself."""
 
 _FLOATS = (wp.float16, wp.float32, wp.float64, getattr(wp, "bfloat16", wp.float16), float)
+_SCALARS = {float: wp.float32, int: wp.int32, bool: wp.bool}
 _SMALL_INTS = (wp.int8, wp.uint8, wp.int16, wp.uint16)
 
 
@@ -41,6 +43,8 @@ class Code:
     lines: tuple[str, ...]
     stored_into: frozenset[str]
     """Names of which a component, element or field is assigned somewhere."""
+    looped: frozenset[str]
+    """Names that a loop assigns."""
     closure: dict[str, Any]
 
     def site(self, node: ast.AST) -> Site:
@@ -70,12 +74,28 @@ def code_of(adjoint: Any) -> Code:
             first_line=int(adjoint.fun_lineno) or 1,
             lines=tuple(adjoint.source_lines),
             stored_into=frozenset(_stored_into(body)),
+            looped=frozenset(assigned(_loop_bodies(body))),
             closure=_codegen.get_closure_vars(adjoint.func),
         )
     return code
 
 
-def _stored_into(body: Iterable[ast.stmt]) -> Iterable[str]:
+def _loop_bodies(body: Iterable[ast.stmt]) -> Iterable[ast.AST]:
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.For, ast.While)):
+                yield from node.body
+
+
+def assigned(body: Iterable[ast.AST]) -> set[str]:
+    """The names that statements assign, or store a part of."""
+    found: set[str] = set(_stored_into(body := list(body)))
+    for statement in body:
+        found |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return found
+
+
+def _stored_into(body: Iterable[ast.AST]) -> Iterable[str]:
     for statement in body:
         for node in ast.walk(statement):
             if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
@@ -120,6 +140,23 @@ def holds_floats(dtype: Any) -> bool:
     return not (isinstance(scalar, type) and (scalar in _types.scalar_types or scalar in (int, bool, wp.bool)))
 
 
+def known_type(warp_type: Any) -> Any:
+    """The type of a number or vector; None for anything else."""
+    warp_type = _SCALARS.get(warp_type, warp_type) if isinstance(warp_type, type) else None
+    return warp_type if warp_type is not None and _types.type_is_value(warp_type) else None
+
+
+def cast_type(name: str) -> Any:
+    """The type that a cast of this name makes."""
+    return known_type({"float": float, "int": int, "bool": bool}.get(name) or getattr(wp, name, None))
+
+
+def component_type(warp_type: Any, indices: int) -> Any:
+    """The type of a part of a vector or matrix."""
+    shape = getattr(warp_type, "_shape_", ())
+    return getattr(warp_type, "_wp_scalar_type_", None) if len(shape) == indices else None
+
+
 def adds_atomically(dtype: Any) -> bool:
     """Whether ``x[i] += v`` on elements of this type is an atomic addition."""
     scalar = getattr(dtype, "_wp_scalar_type_", dtype)
@@ -151,13 +188,13 @@ def of_type(path: str | None, warp_type: Any) -> Abstract:
     if is_struct(warp_type):
         return Struct(warp_type, path)
     if path is None:
-        return PLAIN
+        return replace(PLAIN, type=known_type(warp_type))
     if is_generic(warp_type):
         # It may be an array: only an overload's types tell.
         return Array(frozenset({Ref(path, ())}), 0)
     if warp_type is int or (isinstance(warp_type, type) and warp_type in _types.int_types):
-        return Value(Affine(Arg(path)))
-    return Value(Unknown(f"the argument '{path}'"))
+        return Value(Affine(Arg(path)), type=known_type(warp_type))
+    return Value(Unknown(f"the argument '{path}'"), type=known_type(warp_type))
 
 
 def array_arguments(kernel: Any) -> dict[str, Any]:
@@ -216,14 +253,14 @@ def as_abstract(value: Any) -> Abstract:
             return Builtin(value.key)
         return Object(value)
     if isinstance(value, (bool, int)):
-        return Value(Affine(None, int(value)), const=value)
+        return Value(Affine(None, int(value)), const=value, type=_SCALARS.get(type(value)))
     if isinstance(value, (types.ModuleType, type)) or callable(value):
         return Object(value)
     if _types.is_value(value):
         number = getattr(value, "value", None)
         if isinstance(number, int):
-            return Value(Affine(None, number), const=number)
-        return Value(const=value)
+            return Value(Affine(None, number), const=number, type=type(value))
+        return Value(const=value, type=known_type(type(value)))
     return Object(value)
 
 
@@ -251,6 +288,47 @@ def is_type(value: Any) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Functions
+
+
+@dataclass(frozen=True)
+class Overload:
+    """What Warp says of a builtin for arguments of certain types."""
+
+    differentiable: bool = True
+    """It has an adjoint."""
+    returns: Any = None
+    """The type of its result, where that is known."""
+
+
+@functools.cache
+def overload(name: str, given: tuple[Any, ...]) -> Overload:
+    """A builtin called with arguments of these types (None: not known), where several fit, the least that they have."""
+    function = _context.builtin_functions.get(name)
+    if function is None:
+        return Overload()
+    every = getattr(function, "overloads", None) or [function]
+    fitting = [f for f in every if _takes(f, given)] or every
+    differentiable = all(f.is_differentiable for f in fitting)
+    if None in given:
+        return Overload(differentiable)
+    try:
+        returns = fitting[0].value_func(dict(zip(fitting[0].input_types, given, strict=False)), {})
+    except Exception:  # Warp's own function of a builtin, asked with less than Warp gives it
+        returns = None
+    return Overload(differentiable, known_type(returns))
+
+
+def _takes(function: Any, given: tuple[Any, ...]) -> bool:
+    wanted = tuple(function.input_types.values())
+    if len(given) > len(wanted):
+        return False
+    return all(t is None or _types.types_equal_generic(w, t) for w, t in zip(wanted, given, strict=False))
+
+
+def mesh_array(warp_type: Any, name: str) -> Any:
+    """The type of an array that a mesh holds."""
+    variable = wp.Mesh.vars.get(name) if warp_type is wp.Mesh else None
+    return None if variable is None else variable.type
 
 
 def declared_overloads(function: Any) -> list[Any]:

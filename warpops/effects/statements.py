@@ -21,12 +21,16 @@ from .values import (
     Array,
     Builtin,
     Component,
+    Doubt,
     Element,
+    Held,
     Object,
     Struct,
     Tuple,
     Value,
+    merged,
     tokens_of,
+    traces_of,
     with_tokens,
 )
 
@@ -66,8 +70,13 @@ def bind(record: Record, frame: Frame, name: str, value: Abstract, node: ast.AST
         if name in frame.code.stored_into and isinstance(value, Value):
             frame.versions[name] = frame.versions.get(name, 0) + 1
             version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
-            value = with_tokens(value, frozenset({Component(frame.id, name, version)}))
-    frame.env[name] = value
+            token = Component(frame.id, name, version)
+            record.bound[token] = record.fresh()
+            value = with_tokens(value, frozenset({token}))
+        if name in frame.code.looped:
+            version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
+            value = with_tokens(value, frozenset({Held(frame.id, name, version)}))
+    frame.env[name] = replace(value, copied=True) if isinstance(value, Array) else value
 
 
 def _assign(record: Record, frame: Frame, node: ast.Assign | ast.AnnAssign) -> None:
@@ -114,6 +123,7 @@ def _assign_to(record: Record, frame: Frame, target: ast.expr, value: Abstract, 
         return
     place = locate(record, frame, target)
     if place.array is not None:
+        _note_store(record, frame, node)
         stored = as_number(record, frame, value, node)
         access.store(
             record,
@@ -128,12 +138,17 @@ def _assign_to(record: Record, frame: Frame, target: ast.expr, value: Abstract, 
         store_part(record, frame, target, place, value, node)
 
 
+def _note_store(record: Record, frame: Frame, node: ast.AST) -> None:
+    record.array_stores.setdefault((frame.code.func, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+
+
 def store_part(
     record: Record, frame: Frame, target: ast.Subscript | ast.Attribute, place: Place, value: Abstract, node: ast.AST
 ) -> None:
     """Store into a part of a local: a struct's field, or a component of a vector or tile."""
     if isinstance(place.value, Array) and isinstance(target, ast.Subscript):
         # A store to a view: Warp has none, but a tile's.
+        _note_store(record, frame, node)
         access.store(record, place.value, (), as_number(record, frame, value, node), frame.code.site(node), view=True)
         return
     base: ast.expr = target
@@ -145,7 +160,7 @@ def store_part(
         return
     fields = list(reversed(path))
     if _overwrites_argument(frame, base.id, fields, frame.env[base.id]):
-        _component_warning(record, frame, node)
+        record.warn(_component_doubt(frame, node))
     frame.env[base.id] = _with_part(record, frame, frame.env[base.id], fields, place.part, value, node)
 
 
@@ -167,7 +182,7 @@ def _with_part(
             return whole.with_field(path[0], copied(value))
         inner = struct_field(whole, path[0])
         if isinstance(inner, Value) and inner.active:
-            _component_warning(record, frame, node)
+            inner = record.doubting(inner, [_component_doubt(frame, node)])
         return whole.with_field(path[0], _with_part(record, frame, inner, path[1:], part, value, node))
     if not isinstance(whole, Value):
         return whole
@@ -181,15 +196,7 @@ def _with_component(
     stored = as_number(record, frame, value, node)
     key = part if part is not None else "?"
     parts = whole.parts
-    if not record.copies:
-        if not add and whole.active and (parts is None or any(_overlaps(key, other) for other in parts)):
-            _component_warning(record, frame, node)
-        for token in whole.tokens:
-            if isinstance(token, Component) and token in record.events:
-                record.components.setdefault(token, frame.code.site(node))
-    if stored.active:
-        record.flow(True)
-    return replace(
+    result = replace(
         whole,
         active=whole.active or stored.active,
         data=whole.data or stored.data,
@@ -198,7 +205,15 @@ def _with_component(
         parts=(parts | {key} if stored.active else parts) if parts is not None else None,
         form=None,
         const=NOTHING,
+        trace=merged((*traces_of(whole), *traces_of(stored))),
     )
+    if record.copies:
+        return result
+    for token in whole.tokens:
+        if isinstance(token, Component):
+            record.changed.setdefault(token, {})[record.fresh()] = frame.code.site(node)
+    overlaps = not add and whole.active and (parts is None or any(_overlaps(key, other) for other in parts))
+    return record.doubting(result, [_component_doubt(frame, node)]) if overlaps else result
 
 
 def _overlaps(a: Any, b: Any) -> bool:
@@ -217,9 +232,9 @@ def _differs(x: Any, y: Any) -> bool:
     return loops == {Loop, Earlier} and bool(x.id == y.id)
 
 
-def _component_warning(record: Record, frame: Frame, node: ast.AST) -> None:
+def _component_doubt(frame: Frame, node: ast.AST) -> Doubt:
     site = frame.code.site(node)
-    record.warn("component", site, f"a component that carries a gradient is overwritten: {site.code}")
+    return Doubt("component", site, f"a component that carries a gradient is overwritten: {site.code}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -239,6 +254,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
     if place.array is None:
         if isinstance(place.value, Array):
             # ``view += tile``: some of it is written.
+            _note_store(record, frame, node)
             access.store(record, place.value, (), number(record, frame, node.value), site, view=True)
             return
         current = as_number(record, frame, place.value if place.value is not None else UNKNOWN, node)
@@ -249,6 +265,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
             result = arithmetic.combine(record, operator, current, value, text, site)
             store_part(record, frame, target, place, result, node)
         return
+    _note_store(record, frame, node)
     atomic = _ATOMIC_OPERATORS.get(type(node.op))
     if atomic is not None and adds_atomically(place.array.dtype) and not is_struct(place.array.dtype):
         value = number(record, frame, node.value)
@@ -303,7 +320,7 @@ def _return(record: Record, frame: Frame, node: ast.Return) -> None:
     value: Abstract = evaluate(record, frame, node.value) if node.value is not None else Value()
     if isinstance(value, Object) and not is_function(value.value):
         value = as_number(record, frame, value, node)
-    frame.returns.append((record.state, value))
+    frame.returns.append((record.state, record.doubting(value, record.judged)))
     record.state = record.state.copy()
     record.state.alive = False
 

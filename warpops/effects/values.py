@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from .forms import NO_TRUTH, Form, Truth, Unknown, Whole, join_forms
+from .model import Site
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Tokens: why a value may be another one by the time Warp's adjoint needs it
@@ -19,6 +20,15 @@ class Carried:
     loop: int
     name: str
     frame: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """One binding of a local that a loop assigns: the reverse pass of the loop overwrites it."""
+
+    frame: int
+    name: str
+    version: int
 
 
 @dataclass(frozen=True)
@@ -53,9 +63,62 @@ class LocalArrayRead:
     frame: int
 
 
-Token: TypeAlias = Carried | Counter | Component | ReadOf | LocalArrayRead
+@dataclass(frozen=True)
+class Left:
+    """Some threads may have left a loop that Warp doesn't unroll by ``return``: the adjoint goes on for them."""
+
+    loop: int
+
+
+@dataclass(frozen=True)
+class Through:
+    """The gradient of a value goes through a loop that Warp doesn't unroll."""
+
+    loop: int
+
+
+Token: TypeAlias = Carried | Held | Counter | Component | ReadOf | LocalArrayRead | Left
 Tokens: TypeAlias = frozenset[Token]
 NO_TOKENS: Tokens = frozenset()
+
+
+@dataclass(frozen=True)
+class Need:
+    """The adjoint needs at ``site`` what is behind ``token``; ``order`` counts the steps of the analysis."""
+
+    token: Token
+    site: Site
+    order: int
+    loops: frozenset[int] = frozenset()
+    """The loops around it."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What Warp's adjoint of a value has wrong: a ``Hazard``, if the value reaches a store."""
+
+    kind: str
+    site: Site
+    message: str
+
+
+@dataclass(eq=False)
+class Trace:
+    """How a value came about: what its adjoint needs, and the values that its gradient goes on to.
+
+    Nothing of it matters before the value reaches a store, so that ``hazards`` walks from the stores back.
+    """
+
+    sources: list[Trace]
+    needs: tuple[Need, ...] = ()
+    doubts: tuple[Doubt | Through, ...] = ()
+
+
+def merged(traces: Iterable[Trace | None]) -> Trace | None:
+    """The trace of a value computed of others."""
+    distinct = list({id(trace): trace for trace in traces if trace is not None}.values())
+    return distinct[0] if len(distinct) == 1 else Trace(distinct) if distinct else None
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values
@@ -76,7 +139,7 @@ class Value:
     ``active`` says that a gradient may flow through it; ``coords`` that it depends on ``wp.tid()`` through arithmetic,
     ``data`` that it depends on array data or on something unknown. ``const`` is the Python value of what Warp takes for
     a compile-time constant. ``parts`` are the components stored so far into a vector that began without a gradient.
-    ``element`` is the struct type of an element of an array of structs.
+    ``type`` is its Warp type, where that is known. ``trace`` tells what its gradient takes.
     """
 
     form: Form | None = None
@@ -87,7 +150,8 @@ class Value:
     const: Any = NOTHING
     truth: Truth = NO_TRUTH
     parts: frozenset[Any] | None = None
-    element: Any = None
+    type: Any = None
+    trace: Trace | None = field(default=None, compare=False)
 
 
 PLAIN = Value()
@@ -116,6 +180,10 @@ class Array:
     dtype: Any = None
     local: bool = False
     tokens: Tokens = NO_TOKENS
+    copied: bool = False
+    """Not the argument itself, but a descriptor that the kernel made of it: a view, another name, a choice."""
+    doubt: Doubt | None = None
+    """What Warp's adjoint has wrong of the values that it holds."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +236,7 @@ class Element:
 
 
 Abstract: TypeAlias = Value | Array | Struct | Tuple | Shapes | Object | Builtin | Element
+_A = TypeVar("_A", bound=Abstract)
 
 
 def tokens_of(value: Abstract) -> Tokens:
@@ -190,6 +259,27 @@ def is_active(value: Abstract) -> bool:
     return isinstance(value, Element)
 
 
+def traces_of(value: Abstract) -> Iterator[Trace | None]:
+    """The traces of all active numbers in a value."""
+    if isinstance(value, Value):
+        if value.active:
+            yield value.trace
+    elif isinstance(value, (Tuple, Struct)):
+        for item in value.items if isinstance(value, Tuple) else value.fields.values():
+            yield from traces_of(item)
+
+
+def with_trace(value: _A, trace: Trace) -> _A:
+    """The value, of which all active numbers have that trace."""
+    if isinstance(value, Value):
+        return replace(value, trace=trace) if value.active else value
+    if isinstance(value, Tuple):
+        return replace(value, items=tuple(with_trace(item, trace) for item in value.items))
+    if isinstance(value, Struct):
+        return replace(value, fields={name: with_trace(item, trace) for name, item in value.fields.items()})
+    return value
+
+
 def with_tokens(value: Abstract, tokens: Tokens) -> Abstract:
     """The value, tainted by more tokens."""
     if not tokens:
@@ -199,24 +289,33 @@ def with_tokens(value: Abstract, tokens: Tokens) -> Abstract:
     if isinstance(value, Tuple):
         return Tuple(tuple(with_tokens(item, tokens) for item in value.items))
     if isinstance(value, Struct):
-        return replace(value, fields={name: with_tokens(item, tokens) for name, item in value.fields.items()})
+        from .source import struct_field  # the types of fields are Warp's
+
+        names = getattr(value.type, "vars", {})
+        return replace(value, fields={name: with_tokens(struct_field(value, name), tokens) for name in names})
     return value
 
 
-def without_tokens(value: Abstract, kind: type[Any] | tuple[type[Any], ...], frame: int | None = None) -> Abstract:
-    """The value, without the tokens of a kind (that a frame made)."""
+def without_tokens(
+    value: Abstract,
+    kind: type[Any] | tuple[type[Any], ...],
+    frame: int | None = None,
+    loops: Collection[int] | None = None,
+) -> Abstract:
+    """The value, without the tokens of a kind (that a frame, or a loop of these, made)."""
 
     def kept(token: Token) -> bool:
-        return not (isinstance(token, kind) and (frame is None or getattr(token, "frame", frame) == frame))
+        of_frame = frame is None or getattr(token, "frame", frame) == frame
+        return not (isinstance(token, kind) and of_frame and (loops is None or getattr(token, "loop", None) in loops))
 
     if isinstance(value, (Value, Array)):
         if not value.tokens:
             return value
         return replace(value, tokens=frozenset(token for token in value.tokens if kept(token)))
     if isinstance(value, Tuple):
-        return Tuple(tuple(without_tokens(item, kind, frame) for item in value.items))
+        return Tuple(tuple(without_tokens(item, kind, frame, loops) for item in value.items))
     if isinstance(value, Struct):
-        return replace(value, fields={n: without_tokens(item, kind, frame) for n, item in value.fields.items()})
+        return replace(value, fields={n: without_tokens(item, kind, frame, loops) for n, item in value.fields.items()})
     return value
 
 
@@ -227,9 +326,12 @@ def join(a: Abstract | None, b: Abstract | None) -> Abstract:
         present = a if b is None else b
         assert present is not None
         return present
-    if a is b or a == b:
+    if a is b:
         return a
     if isinstance(a, Value) and isinstance(b, Value):
+        trace = merged((*traces_of(a), *traces_of(b)))
+        if a == b:
+            return replace(a, trace=trace)
         return Value(
             form=join_forms(a.form, b.form),
             active=a.active or b.active,
@@ -237,7 +339,8 @@ def join(a: Abstract | None, b: Abstract | None) -> Abstract:
             data=a.data or b.data,
             tokens=a.tokens | b.tokens,
             parts=None if a.parts is None or b.parts is None else a.parts | b.parts,
-            element=a.element if a.element is b.element else None,
+            type=a.type if a.type is b.type else None,
+            trace=trace,
         )
     if isinstance(a, Array) and isinstance(b, Array):
         return Array(
@@ -246,20 +349,26 @@ def join(a: Abstract | None, b: Abstract | None) -> Abstract:
             dtype=a.dtype if a.dtype is b.dtype else (a.dtype or b.dtype),
             local=a.local or b.local,
             tokens=a.tokens | b.tokens,
+            copied=True,
+            doubt=a.doubt or b.doubt,
         )
     if isinstance(a, Struct) and isinstance(b, Struct) and a.type is b.type:
         return _join_structs(a, b)
+    if a == b and not isinstance(a, Tuple):
+        return a
     if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
         return Tuple(tuple(join(x, y) for x, y in zip(a.items, b.items, strict=True)))
     refs = frozenset().union(*(v.refs for v in (a, b) if isinstance(v, Array)))
     if refs:
         return Array(refs, 0, local=True, tokens=tokens_of(a) | tokens_of(b))
-    return replace(UNKNOWN, tokens=tokens_of(a) | tokens_of(b))
+    return replace(UNKNOWN, tokens=tokens_of(a) | tokens_of(b), trace=merged((*traces_of(a), *traces_of(b))))
 
 
 def _join_structs(a: Struct, b: Struct) -> Struct:
     from .source import struct_field  # the types of fields are Warp's
 
+    if a == b:
+        return replace(a, fields={name: join(item, b.fields[name]) for name, item in a.fields.items()})
     fields = {}
     for name in getattr(a.type, "vars", {}):
         fields[name] = join(struct_field(a, name), struct_field(b, name))

@@ -7,6 +7,7 @@ Warp that live in modules of their own, with the user's globals and closure, and
 from __future__ import annotations
 
 import ast
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,8 +48,8 @@ class Source:
     """Without decorators, annotations and docstring."""
     code: Code
     names: Names
-    local: frozenset[str]
-    """Arguments, and all names that are assigned."""
+    local: set[str]
+    """Arguments, and all names that are assigned. Whoever adds variables to the tree adds them here."""
 
     @property
     def parameters(self) -> list[str]:
@@ -93,7 +94,7 @@ def read(owner: Any) -> Source:
     parameters = [ast.arg(a.arg) for a in tree.args.args]
     made = function_tree(tree.name, parameters, body)
     stored = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    local = frozenset(stored | {a.arg for a in parameters})
+    local = stored | {a.arg for a in parameters}
     names = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name)} | local | {tree.name}
     return Source(made, code_of(owner.adj), Names(names), local)
 
@@ -126,8 +127,47 @@ def text_of(tree: ast.FunctionDef) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
+def lines_of(body: Iterable[ast.stmt], title: str) -> list[str]:
+    """Statements as lines; those that are the user's say which line of the function ``title`` they come from."""
+    return [line for statement in body for line in _lines(statement, title)]
+
+
+def _lines(statement: ast.stmt, title: str) -> list[str]:
+    row = getattr(statement, "lineno", 0)
+    note = f"  # line {row} of {title}" if row else ""
+    if not isinstance(statement, (ast.If, ast.For, ast.While)):
+        lines = ast.unparse(ast.fix_missing_locations(statement)).splitlines()
+        return [lines[0] + note, *lines[1:]]
+    if isinstance(statement, ast.For):
+        head = f"for {ast.unparse(statement.target)} in {ast.unparse(statement.iter)}:"
+    else:
+        head = f"{'if' if isinstance(statement, ast.If) else 'while'} {ast.unparse(statement.test)}:"
+    result = [head + note, *indented(lines_of(statement.body or [ast.Pass()], title))]
+    if isinstance(statement, ast.If) and statement.orelse:
+        result += ["else:", *indented(lines_of(statement.orelse, title))]
+    return result
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def users_line(message: str, lines: Mapping[str, tuple[str, int]]) -> str | None:
+    """The user's file and line that a message about generated text is about; ``lines``: where each function begins."""
+    for row, title in re.findall(r"# line (\d+) of (\w+)", message):
+        if title in lines:
+            file, first = lines[title]
+            return f"{file}:{first + int(row) - 1}"
+    return None
+
+
 def make_function(
-    original: Any, text: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any]
+    original: Any,
+    text: str,
+    own: str,
+    given: Mapping[str, Any],
+    annotations: Mapping[str, Any],
+    defaults: tuple[Any, ...] | None = None,
 ) -> types.FunctionType:
     """A Python function of a text that defines ``own``.
 
@@ -139,6 +179,7 @@ def make_function(
         own: the name that the text defines.
         given: free names of the text that aren't the user's.
         annotations: the types of its arguments.
+        defaults: the values of its last arguments where they are left out.
     """
     cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
     cells |= {name: types.CellType(value) for name, value in given.items()}
@@ -149,7 +190,7 @@ def make_function(
     scope: dict[str, Any] = {}
     entry = compile_text("\n".join(lines), scope, own)
     code = scope["enclosing"]().__code__
-    function = types.FunctionType(code, original.__globals__, own, None, tuple(cells[n] for n in code.co_freevars))
+    function = types.FunctionType(code, original.__globals__, own, defaults, tuple(cells[n] for n in code.co_freevars))
     function.__dict__["text"] = entry  # Warp reads it when it builds the kernel
     function.__module__ = original.__module__
     function.__qualname__ = own
@@ -162,9 +203,9 @@ def make_kernel(kernel: Any, function: types.FunctionType, key: str) -> Any:
     return _warp.sibling_kernel(kernel, function, key)
 
 
-def make_func(function: types.FunctionType, key: str) -> Any:
-    """A ``wp.Function``, in a module of its own."""
-    return _warp.sibling_function(function, key)
+def make_func(function: types.FunctionType, key: str, overload_of: Any = None) -> Any:
+    """A ``wp.Function``, in a module of its own, or an overload of another one of that key."""
+    return _warp.sibling_function(function, key, None if overload_of is None else overload_of.module)
 
 
 __all__ = [

@@ -40,7 +40,7 @@ class Direction:
 def check_gradients(subject: Subject) -> list[Finding]:
     """Every input's gradient along random directions and along single elements."""
     if subject.gradient_error is not None:
-        return [Finding("gradient", f"there is none: {subject.gradient_error}", _counters(subject))]
+        return [Finding("gradient", f"there is none: {subject.gradient_error}", _refused(subject))]
     results = subject.forward()
     cotangents = subject.cotangents(results)
     outcome = subject.run(cotangents)
@@ -67,10 +67,10 @@ def gradient_policy(subject: Subject) -> str | None:
     return None
 
 
-def _counters(subject: Subject) -> tuple[str, ...]:
-    counters = [h for h in subject.plan.effects.hazards if h.kind == "counter"]
+def _refused(subject: Subject) -> tuple[str, ...]:
+    refused = [h for h in subject.plan.effects.hazards if h.refused]
     advice = "give the op a backward with register_backward, or declare its inputs nondiff"
-    return tuple(suspicion(h) for h in counters) + ((advice,) if not counters else ())
+    return tuple(suspicion(h) for h in refused) + ((advice,) if not refused else ())
 
 
 def _coarsest(subject: Subject) -> torch.dtype:

@@ -1,0 +1,364 @@
+"""What statements read and assign, loops without jumps, and the part of a loop's body that makes certain variables.
+
+A function is brought into a form in which a loop's body always runs to its end: ``break``, ``continue`` and ``return``
+set a flag, and what would follow is under a condition. A loop that is left early says so at the end of its body.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from ..effects.source import as_abstract, is_function, is_reference, is_static, parameters
+from ..effects.values import Builtin
+from .source import Names, Source, UnreadableError
+
+Loop = ast.For | ast.While
+Place = tuple[int, int]
+
+CONTINUE, BREAK, RETURN = 1, 2, 3
+"""What a loop's flag says."""
+
+
+def place(node: ast.AST) -> Place:
+    """Where a loop of the user's begins."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+# --- reading and assigning --------------------------------------------------------------------------------------------
+
+
+class Uses:
+    """What the statements of one function read and assign."""
+
+    def __init__(self, source: Source, array_stores: Iterable[Place]) -> None:
+        self.source = source
+        self._array_stores = frozenset(array_stores)
+
+    def stores_to_array(self, node: ast.AST) -> bool:
+        return isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and place(node) in self._array_stores
+
+    def reads(self, node: ast.AST) -> set[str]:
+        """The locals whose value a statement or expression (nested statements included) takes."""
+        found: set[str] = set()
+        for inner in _walk(self.source, node):
+            if isinstance(inner, ast.Name) and inner.id in self.source.local and isinstance(inner.ctx, ast.Load):
+                found.add(inner.id)
+            elif isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name):
+                found.add(inner.target.id)
+        return found
+
+    def writes(self, node: ast.AST) -> set[str]:
+        """The locals that a statement or expression (nested statements included) assigns, or changes a part of."""
+        found: set[str] = set()
+        for inner in _walk(self.source, node):
+            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+                found.add(inner.id)
+            elif isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+                if not self.stores_to_array(inner):
+                    found |= {name for target in targets(inner) if (name := root(target)) is not None}
+            elif isinstance(inner, ast.Call):
+                found |= self.changed_by(inner)
+        return found
+
+    def whole_writes(self, statement: ast.stmt) -> set[str]:
+        """The locals that a simple statement gives a new value, whatever they held."""
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            return {n.id for t in targets(statement) for n in ast.walk(t) if isinstance(n, ast.Name) and _stored(n)}
+        return set()
+
+    def changed_by(self, call: ast.Call) -> set[str]:
+        """The locals that a call changes: random states, queries and what they find, references."""
+        called = self.source.meaning(call.func)
+        arguments: list[ast.expr] = []
+        if called is not None and is_function(called) and not called.is_builtin():
+            types = list(parameters(called).values())
+            arguments = [a for a, t in zip(call.args, types, strict=False) if is_reference(t)]
+        else:
+            name = builtin_name(called)
+            if advances_query(name):
+                arguments = call.args[:2]
+            elif is_random(name):
+                arguments = call.args[:1]
+        return {a.id for a in arguments if isinstance(a, ast.Name) and a.id in self.source.local}
+
+
+def _stored(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _walk(source: Source, node: ast.AST) -> Iterable[ast.AST]:
+    yield node
+    if isinstance(node, ast.Call) and is_static(source.meaning(node.func)):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _walk(source, child)
+
+
+def builtin_name(called: object) -> str:
+    """The name of one of Warp's builtins; empty for anything else."""
+    if called is None:
+        return ""
+    found = as_abstract(called)
+    return found.name if isinstance(found, Builtin) else str(getattr(called, "__name__", ""))
+
+
+def advances_query(name: str) -> bool:
+    return "query" in name and name.endswith("_next")
+
+
+def is_random(name: str) -> bool:
+    return (name.startswith(("rand", "sample_")) and name != "rand_init") or name == "poisson"
+
+
+def targets(statement: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+
+
+def root(target: ast.expr) -> str | None:
+    """The variable that a chain of subscripts and attributes begins with."""
+    while isinstance(target, (ast.Subscript, ast.Attribute)):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def exposed(uses: Uses, body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
+    """The variables that statements may read before they assign them, and those that they surely assign."""
+    found: set[str] = set()
+    defined: set[str] = set()
+    for statement in body:
+        if isinstance(statement, ast.If):
+            one, one_defined = exposed(uses, statement.body)
+            other, other_defined = exposed(uses, statement.orelse)
+            found |= (uses.reads(statement.test) | one | other) - defined
+            defined |= one_defined & other_defined
+        elif isinstance(statement, ast.For):
+            inner, _ = exposed(uses, statement.body)
+            found |= (uses.reads(statement.iter) | (inner - uses.writes(statement.target))) - defined
+        elif isinstance(statement, ast.While):
+            inner, _ = exposed(uses, statement.body)
+            found |= (uses.reads(statement.test) | inner) - defined
+        else:
+            found |= uses.reads(statement) - defined
+            defined |= uses.whole_writes(statement)
+    return found, defined
+
+
+def values_taken(uses: Uses, body: Iterable[ast.AST]) -> set[str]:
+    """The variables of which the adjoint of statements may need the value.
+
+    Not that of ``s`` in ``s += e`` and ``s = s + e``, nor where it is just stored, added to an array or returned.
+    """
+    found: set[str] = set()
+    for node in body:
+        if isinstance(node, (ast.If, ast.While)):
+            found |= uses.reads(node.test) | values_taken(uses, (*node.body, *node.orelse))
+        elif isinstance(node, ast.For):
+            found |= uses.reads(node.iter) | values_taken(uses, node.body)
+        else:
+            skipped = {id(name) for name in _linear(uses, node)}
+            if isinstance(node, ast.AugAssign) and not isinstance(node.op, (ast.Add, ast.Sub)):
+                found |= uses.writes(node)
+            found |= {
+                n.id
+                for n in _walk(uses.source, node)
+                if isinstance(n, ast.Name) and n.id in uses.source.local and not _stored(n) and id(n) not in skipped
+            }
+    return found
+
+
+def _linear(uses: Uses, node: ast.AST) -> Iterable[ast.AST]:
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.Name):
+        yield node.value
+    if isinstance(node, (ast.Assign, ast.AugAssign)) and uses.stores_to_array(node):
+        yield node.value
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and builtin_name(uses.source.meaning(call.func)) in ("atomic_add", "atomic_sub"):
+        yield from call.args[-1:]
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        value = node.value
+        while isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+            value = value.left
+        if isinstance(value, ast.Name) and value.id == node.targets[0].id and value is not node.value:
+            yield value
+
+
+# --- slices -----------------------------------------------------------------------------------------------------------
+
+
+def part_for(uses: Uses, body: Sequence[ast.stmt], wanted: Iterable[str]) -> tuple[list[ast.stmt], set[str]]:
+    """The statements of a loop's body that have a part in making ``wanted``, over any number of turns.
+
+    Returns:
+        The statements, without stores to arrays, and all variables that they need.
+    """
+    needed = set(wanted)
+    while True:
+        before = len(needed)
+        kept = _kept(uses, body, needed)
+        if len(needed) == before:
+            return kept, needed
+
+
+def _kept(uses: Uses, body: Sequence[ast.stmt], needed: set[str]) -> list[ast.stmt]:
+    result: list[ast.stmt] = []
+    for statement in reversed(body):
+        if isinstance(statement, ast.If):
+            if is_exit(statement):
+                needed |= uses.reads(statement.test)
+                result.append(statement)
+                continue
+            one, other = _kept(uses, statement.body, needed), _kept(uses, statement.orelse, needed)
+            if one or other or uses.writes(statement.test) & needed:
+                needed |= uses.reads(statement.test)
+                result.append(ast.copy_location(ast.If(statement.test, one or [ast.Pass()], other), statement))
+        elif isinstance(statement, (ast.For, ast.While)):
+            inner = _kept(uses, statement.body, needed)
+            head = statement.iter if isinstance(statement, ast.For) else statement.test
+            makes = any(not is_exit(s) for s in inner) and bool(uses.writes(statement) & needed)
+            if makes or uses.writes(head) & needed:
+                needed |= uses.reads(head)
+                result.append(with_body(statement, inner or [ast.Pass()]))
+        elif uses.writes(statement) & needed and not uses.stores_to_array(statement):
+            needed |= uses.reads(statement)
+            result.append(statement)
+    result.reverse()
+    return result
+
+
+def with_body(loop: Loop, body: list[ast.stmt]) -> Loop:
+    """The loop with another body."""
+    made: Loop
+    if isinstance(loop, ast.For):
+        made = ast.For(loop.target, loop.iter, body, [], None)
+    else:
+        made = ast.While(loop.test, body, [])
+    return ast.copy_location(made, loop)
+
+
+# --- loops without jumps ----------------------------------------------------------------------------------------------
+
+
+def is_exit(statement: ast.AST) -> bool:
+    """The end of the body of a loop that may be left early."""
+    return bool(getattr(statement, "_leaves", False))
+
+
+def name(identifier: str) -> ast.Name:
+    return ast.Name(identifier, ast.Load())
+
+
+def assign(identifier: str, value: ast.expr) -> ast.Assign:
+    return ast.Assign([ast.Name(identifier, ast.Store())], value)
+
+
+def _flag_is(flag: str, operator: ast.cmpop, value: int) -> ast.expr:
+    return ast.Compare(name(flag), [operator], [ast.Constant(value)])
+
+
+class Structure:
+    """Brings a function's run-time loops into the form without jumps."""
+
+    def __init__(self, names: Names, run_time: Iterable[Place], results: int) -> None:
+        """``run_time``: where the loops are that Warp doesn't unroll. ``results``: how many values are returned."""
+        self._names = names
+        self._run_time = frozenset(run_time)
+        self.returned = [names.fresh(f"result_{k}") for k in range(results)]
+        self.flags: dict[Place, str] = {}
+        """The flags of the loops that have one."""
+        self.returning: set[Place] = set()
+        """The loops that a ``return`` may leave."""
+
+    def is_run_time(self, node: ast.AST) -> bool:
+        return isinstance(node, (ast.For, ast.While)) and place(node) in self._run_time
+
+    def block(self, body: Sequence[ast.stmt], flag: str | None = None) -> tuple[list[ast.stmt], bool]:
+        """Statements without jumps, and whether they may set the flag of the loop that they are in."""
+        result: list[ast.stmt] = []
+        for index, statement in enumerate(body):
+            rest = body[index + 1 :]
+            if flag is not None and isinstance(statement, (ast.Break, ast.Continue, ast.Return)):
+                return [*result, *self._jump(statement, flag)], True
+            if isinstance(statement, ast.If):
+                made, jumps = self._if(statement, rest, flag)
+                result += made
+                if jumps:
+                    return result, True
+            elif self.is_run_time(statement):
+                assert isinstance(statement, (ast.For, ast.While))
+                result.append(self._loop(statement))
+                own = self.flags.get(place(statement))
+                if own is None or place(statement) not in self.returning:
+                    continue
+                leaves = _flag_is(own, ast.Eq(), RETURN)
+                if flag is None:
+                    values = [name(n) for n in self.returned]
+                    value = (
+                        None if not values else values[0] if len(values) == 1 else ast.Tuple(list(values), ast.Load())
+                    )
+                    result.append(ast.If(leaves, [ast.Return(value)], []))
+                    continue
+                result.append(ast.If(leaves, [assign(flag, ast.Constant(RETURN))], []))
+                remaining, _ = self.block(rest, flag)
+                if remaining:
+                    result.append(ast.If(_flag_is(flag, ast.Eq(), 0), remaining, []))
+                return result, True
+            elif isinstance(statement, (ast.For, ast.While)):
+                if flag is not None and any(isinstance(n, ast.Return) for n in ast.walk(statement)):
+                    raise UnreadableError("it returns from an unrolled loop inside of a run-time loop")
+                result.append(with_body(statement, self.block(statement.body)[0]))
+            else:
+                result.append(statement)
+        return result, False
+
+    def _if(self, node: ast.If, rest: Sequence[ast.stmt], flag: str | None) -> tuple[list[ast.stmt], bool]:
+        one, one_jumps = self.block(node.body, flag)
+        other, other_jumps = self.block(node.orelse, flag)
+        if not (one_jumps or other_jumps):
+            return [ast.copy_location(ast.If(node.test, one, other), node)], False
+        assert flag is not None
+        remaining, _ = self.block(rest, flag)
+        if not node.orelse and isinstance(node.body[-1], (ast.Break, ast.Continue, ast.Return)):
+            return [ast.copy_location(ast.If(node.test, one, remaining), node)], True
+        made: list[ast.stmt] = [ast.copy_location(ast.If(node.test, one or [ast.Pass()], other), node)]
+        if remaining:
+            made.append(ast.If(_flag_is(flag, ast.Eq(), 0), remaining, []))
+        return made, True
+
+    def _jump(self, node: ast.stmt, flag: str) -> list[ast.stmt]:
+        kind = {ast.Continue: CONTINUE, ast.Break: BREAK}.get(type(node), RETURN)
+        result: list[ast.stmt] = []
+        if isinstance(node, ast.Return) and node.value is not None:
+            several = isinstance(node.value, ast.Tuple)
+            if several or len(self.returned) == 1:
+                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+                result += [assign(n, v) for n, v in zip(self.returned, values, strict=True)]
+            else:
+                target = ast.Tuple([ast.Name(n, ast.Store()) for n in self.returned], ast.Store())
+                result.append(ast.Assign([target], node.value))
+        return [*result, assign(flag, ast.Constant(kind))]
+
+    def _loop(self, loop: Loop) -> Loop:
+        kinds = set(self._jumps(loop.body))
+        if not kinds:
+            return with_body(loop, self.block(loop.body)[0])
+        flag = self.flags[place(loop)] = self._names.fresh(f"left_{len(self.flags) + 1}")
+        if ast.Return in kinds:
+            self.returning.add(place(loop))
+        body, _ = self.block(loop.body, flag)
+        made: list[ast.stmt] = [assign(flag, ast.Constant(0)), *body]
+        if kinds != {ast.Continue}:
+            leave = ast.If(_flag_is(flag, ast.Gt(), CONTINUE), [ast.Break()], [])
+            leave._leaves = True  # type: ignore[attr-defined]
+            made.append(leave)
+        return with_body(loop, made)
+
+    def _jumps(self, body: Iterable[ast.stmt], nested: bool = False) -> Iterable[type[ast.stmt]]:
+        """The kinds of jumps that concern a loop with this body."""
+        for statement in body:
+            if isinstance(statement, ast.Return) or (isinstance(statement, (ast.Break, ast.Continue)) and not nested):
+                yield type(statement)
+            elif isinstance(statement, ast.If):
+                yield from self._jumps((*statement.body, *statement.orelse), nested)
+            elif isinstance(statement, (ast.For, ast.While)):
+                yield from self._jumps(statement.body, True)
