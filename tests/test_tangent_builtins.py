@@ -52,7 +52,7 @@ SCALARS = {
     "sub": ["a - b", "u - v", "m - n", "q - p"],
     "mul": ["a * b", "a * u", "u * a", "m * u", "m * n", "m * a", "q * p", "q * a", "t * w", "g * g"],
     "div": ["a / b", "u / a", "m / a", "q / a", "a / u"],
-    "mod": ["wp.mod(a, f64(0.25))", "wp.mod(a, b)"],
+    "mod": ["wp.mod(a, f64(0.25))"],
     "neg": ["-a", "-u", "-m", "-q"],
     "pos": ["+a", "+u"],
 }
@@ -72,11 +72,6 @@ VECTORS = {
     "matrix": ["wp.mat22d(a, b, c, a * b)", "wp.matrix(a, b, c, a * c, shape=(2, 2))"],
     "matrix_from_cols": ["wp.matrix_from_cols(u, v, u * a)"],
     "matrix_from_rows": ["wp.matrix_from_rows(u, v, u * a)"],
-    "norm_l1": ["wp.norm_l1(u)"],
-    "norm_l2": ["wp.norm_l2(u)"],
-    "norm_huber": ["wp.norm_huber(u, f64(0.4))"],
-    "norm_pseudo_huber": ["wp.norm_pseudo_huber(u, f64(0.4))"],
-    "smooth_normalize": ["wp.smooth_normalize(u, f64(0.4))"],
     "normalize": ["wp.normalize(u)", "wp.normalize(q)"],
     "outer": ["wp.outer(u, v)"],
     "skew": ["wp.skew(u)"],
@@ -108,23 +103,35 @@ ROTATIONS = {
     "spatial_cross_dual": ["wp.spatial_cross_dual(s, z)"],
     "spatial_dot": ["wp.spatial_dot(s, z)"],
     "spatial_top": ["wp.spatial_top(s)"],
-    "spatial_vector": ["wp.spatial_vectord(u, v)", "wp.spatial_vector(a, b, c, a, b, c)"],
+    "spatial_adjoint": ["wp.spatial_adjoint(m, n)[4, 1]"],
     "quat_to_axis_angle": ["axis(q)", "angle(q)"],
-    "quat_from_euler": ["wp.quat_from_euler(u, 0, 1, 2)"],
-    "quat_to_euler": ["wp.quat_to_euler(wp.normalize(q), 0, 1, 2)"],
-    "quat_to_rpy": ["wp.quat_to_rpy(wp.normalize(q))"],
-    "quat_twist": ["wp.quat_twist(wp.normalize(u), wp.normalize(q))"],
-    "quat_twist_angle": ["wp.quat_twist_angle(wp.normalize(u), wp.normalize(q))"],
-    "quat_twist_angle_signed": ["wp.quat_twist_angle_signed(wp.normalize(u), wp.normalize(q))"],
-    "velocity_at_point": ["wp.velocity_at_point(s, u)"],
-    "transform_twist": ["wp.transform_twist(t, s)"],
-    "transform_wrench": ["wp.transform_wrench(t, s)"],
-    "transform_set_rotation": ["turned(t, q)"],
-    "transform_set_translation": ["shifted(t, u)"],
     "transform_to_matrix": ["wp.transform_to_matrix(t)"],
     "transform_from_matrix": ["wp.transform_from_matrix(g)"],
     "transform_compose": ["wp.transform_compose(u, q, v)"],
 }
+
+SINGLE = {
+    "norm_l1": ["wp.norm_l1(uf)"],
+    "norm_l2": ["wp.norm_l2(uf)"],
+    "norm_huber": ["wp.norm_huber(uf, 0.4)"],
+    "norm_pseudo_huber": ["wp.norm_pseudo_huber(uf, 0.4)"],
+    "smooth_normalize": ["wp.smooth_normalize(uf, 0.4)[0]"],
+    "quat_from_euler": ["wp.quat_from_euler(uf, 0, 1, 2)[1]"],
+    "quat_to_euler": ["wp.quat_to_euler(wp.normalize(qf), 0, 1, 2)[1]"],
+    "quat_to_rpy": ["wp.quat_to_rpy(wp.normalize(qf))[2]"],
+    "quat_twist": ["wp.quat_twist(wp.normalize(uf), wp.normalize(qf))[0]"],
+    "quat_twist_angle": ["wp.quat_twist_angle(wp.normalize(uf), wp.normalize(qf))"],
+    "quat_twist_angle_signed": ["wp.quat_twist_angle_signed(wp.normalize(uf), wp.normalize(qf))"],
+    "velocity_at_point": ["wp.velocity_at_point(sf, uf)[1]"],
+    "transform_twist": ["wp.transform_twist(tf, sf)[4]"],
+    "spatial_vector": ["wp.spatial_vector(uf, uf * af)[4]", "wp.spatial_vector(af, af, 1.0, af, 2.0, af)[4]"],
+    "transform_wrench": ["wp.transform_wrench(tf, sf)[2]"],
+    "float32": ["wp.float32(a)"],
+    "float": ["float(a)"],
+    "inverse_approx": ["wp.inverse_approx(wp.mat33(m))[0, 1]"],
+    "div_approx": ["wp.div_approx(af, float(b))"],
+}
+"""Those that Warp has in single precision."""
 
 KINDS = {"float64": [""], "mat22d": [f"[{i}, {j}]" for i in range(2) for j in range(2)]}
 KINDS |= {f"vec{n}d": [f"[{k}]" for k in range(n)] for n in (2, 3, 4)}
@@ -165,24 +172,15 @@ def axis(q: wp.quatd):
 def angle(q: wp.quatd):
     v, a = wp.quat_to_axis_angle(q)
     return a
-
-@wp.func
-def turned(t: wp.transformd, q: wp.quatd):
-    r = t
-    wp.transform_set_rotation(r, q * q)
-    return r
-
-@wp.func
-def shifted(t: wp.transformd, u: wp.vec3d):
-    r = t
-    wp.transform_set_translation(r, u * u[0])
-    return r
 """
 
 
-WARPS_OWN_IS_WRONG = {"wp.mod(a, b)"}
-"""Warp's adjoint leaves out the derivative with respect to the divisor; the tangent has it."""
+REFUSED = {"closest_point_edge_edge", "mesh_eval_position", "mesh_eval_velocity", "texture_sample"}
+REFUSED |= {f"volume_sample{e}" for e in ("", "_f", "_v", "_grad", "_grad_f", "_index", "_grad_index")}
+"""Refused as those above are, and in need of a mesh, a volume or a texture to be shown so."""
 
+ELSEWHERE = {"print", "atomic_add", "atomic_sub"}
+"""No values of expressions; tests/test_tangent_kernels.py has them."""
 
 def module(path: Path, name: str, statements: list[str]) -> ModuleType:
     """A module with one kernel of these statements."""
@@ -196,6 +194,8 @@ def module(path: Path, name: str, statements: list[str]) -> ModuleType:
     lines += [f"    {n}_: wp.array[wp.{kind}]," for n, kind in ARGUMENTS.items()]
     lines += ["    out: wp.array2d[f64],", "):", "    i = wp.tid()"]
     lines += [f"    {n} = {n}_[i]" for n in ARGUMENTS]
+    lines += ["    af = float(a)", "    uf = wp.vec3(u)", "    qf = wp.quat(q)"]
+    lines += ["    tf = wp.transform(uf, wp.normalize(qf))", "    sf = wp.spatial_vector(uf, uf * af)"]
     lines += [f"    {statement}" for statement in statements]
     file = path / f"{name}.py"
     file.write_text("\n".join(lines) + "\n")
@@ -225,61 +225,57 @@ def disagreements(got: torch.Tensor, want: torch.Tensor, expressions: list[str],
     return [f"{e}: {g.tolist()}, expected {w.tolist()}" for e, g, w, bad in zip(expressions, got, want, wrong) if bad]
 
 
-@pytest.mark.parametrize("table", [SCALARS, VECTORS, ROTATIONS], ids=["scalars", "vectors", "rotations"])
-def test_tangents_of_builtins(table: dict[str, list[str]], tmp_path: Path) -> None:
-    expressions = [e for row in table.values() for e in row]
-    statements = [f"out[{k}, i] = total({e})" for k, e in enumerate(expressions)]
-    name = f"tangent_builtins_{next(iter(table))}"
-    made = module(tmp_path, name, statements)
+def slopes(op: Any, x: list[torch.Tensor], u: list[torch.Tensor], step: float) -> torch.Tensor:
+    """The derivative along ``u``, by central differences."""
+    above, below = ([t + sign * step * d for t, d in zip(x, u, strict=True)] for sign in (1.0, -1.0))
+    return (op(*above) - op(*below)) / (2 * step)
+
+
+def products(values: torch.Tensor, leaves: list[torch.Tensor], u: list[torch.Tensor]) -> list[float]:
+    """By row of ``values``, the inner product of its gradient and ``u``."""
+    made = []
+    for row in values:
+        grads = torch.autograd.grad(row.sum(), leaves, retain_graph=True)
+        made.append(float(sum((g * d).sum() for g, d in zip(grads, u, strict=True))))
+    return made
+
+
+TABLES = {"scalars": SCALARS, "vectors": VECTORS, "rotations": ROTATIONS, "single": SINGLE}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tangents_of_builtins(name: str, tmp_path: Path) -> None:
+    expressions = [e for row in TABLES[name].values() for e in row]
+    single = name == "single"
+    wrap = "f64" if single else "total"
+    made = module(tmp_path, f"tangent_{name}", [f"out[{k}, i] = {wrap}({e})" for k, e in enumerate(expressions)])
     given = ", ".join(f"{n}_[n]" for n in ARGUMENTS)
     op = warp_op(made.every, f"{given} -> out[{len(expressions)}, n]", name=f"tangents::{name}")
     x = inputs()
     generator = torch.Generator().manual_seed(6)
-    u = [torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in x]
-    step = 1e-6
+    u, w = ([torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in x] for _ in range(2))
+    step, tolerance = (1e-2, 5e-3) if single else (1e-6, 1e-6)
 
-    def moved(sign: float) -> list[torch.Tensor]:
-        return [t + sign * step * d for t, d in zip(x, u, strict=True)]
-
-    _, tangent = torch.func.jvp(op, tuple(x), tuple(u))
-    numeric = (op(*moved(1.0)) - op(*moved(-1.0))) / (2 * step)
-    assert disagreements(tangent, numeric, expressions, 1e-6) == []
+    tangent = torch.func.jvp(op, tuple(x), tuple(u))[1]
+    assert disagreements(tangent, slopes(op, x, u, step), expressions, tolerance) == []
 
     leaves = [t.clone().requires_grad_() for t in x]
-    values = op(*leaves)
-    for k, expression in enumerate(expressions):
-        v = torch.zeros_like(values)
-        v[k] = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
-        grads = torch.autograd.grad(values, leaves, v, retain_graph=True)
-        product = sum((g * d).sum() for g, d in zip(grads, u, strict=True))
-        off = abs(float(product - (v * tangent).sum()))
-        assert off < 1e-8 * (1 + float((v * tangent).abs().sum())) or expression in WARPS_OWN_IS_WRONG, (expression, off)
+    for expression, got, want in zip(
+        expressions, products(op(*leaves), leaves, u), tangent.sum(1).tolist(), strict=True
+    ):
+        assert abs(got - want) < (1e-5 if single else 1e-9) * (1 + abs(want)), (expression, got, want)
 
-    along = op_tangent(op, u)
-    w = [torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in x]
-    second = torch.func.jvp(lambda *t: along(*t), tuple(x), tuple(w))[1]
-    both = [[t + sign * 1e-5 * d for t, d in zip(x, w, strict=True)] for sign in (1.0, -1.0)]
-    numeric = (along(*both[0]) - along(*both[1])) / 2e-5
-    assert disagreements(second, numeric, expressions, 1e-5) == []
+    def along(*x: torch.Tensor) -> torch.Tensor:
+        return torch.func.jvp(op, x, tuple(u))[1]
 
-    slope = along(*leaves)
-    for k, expression in enumerate(expressions):
-        v = torch.zeros_like(slope)
-        v[k] = 1.0
-        grads = torch.autograd.grad(slope, leaves, v, retain_graph=True)
-        product = sum((g * d).sum() for g, d in zip(grads, w, strict=True))
-        off = abs(float(product - second[k].sum()))
-        assert off < 1e-7 * (1 + float(second[k].abs().sum())), (expression, off)
-
-
-def op_tangent(op: Any, u: list[torch.Tensor]) -> Any:
-    """The op's derivative along ``u``, as a function."""
-    return lambda *x: torch.func.jvp(op, x, tuple(u))[1]
+    numeric = slopes(along, x, w, step * 10 if not single else step).sum(1).tolist()
+    for expression, got, want in zip(expressions, products(along(*leaves), leaves, w), numeric, strict=True):
+        assert abs(got - want) < (2e-2 if single else 1e-5) * (1 + abs(want)), (expression, got, want)
 
 
 def test_no_builtin_is_missing() -> None:
     """Every builtin that Warp says is differentiable has a rule here, or is refused."""
-    known = set(SCALARS) | set(VECTORS) | set(ROTATIONS) | set(WITHOUT_RULE) | set(ELSEWHERE) | set(REFUSED)
+    known = {n for table in TABLES.values() for n in table} | set(WITHOUT_RULE) | set(ELSEWHERE) | set(REFUSED)
     missing = []
     for name, function in context.builtin_functions.items():
         overloads = getattr(function, "overloads", None) or [function]

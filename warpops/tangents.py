@@ -287,7 +287,7 @@ def _own_arguments(function: Callable[..., Any], plan: OpPlan) -> Callable[..., 
     return call
 
 
-def refused(title: str, what: str, error: TangentError) -> GradientError:
+def refused(title: str, what: str, error: Exception) -> GradientError:
     """What is said where a derivative is asked for that can't be had."""
     return GradientError(
         f"{title}: {what}: {error}; give the op a differentiable backward with register_backward, or with the option backward"

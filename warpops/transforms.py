@@ -14,7 +14,7 @@ import torch
 
 from . import _torch, locks
 from .batched import batched_plan, batched_registration, element
-from .errors import ArgumentError, GradientError
+from .errors import ArgumentError, GradientError, SignatureError
 from .functions import make_backward, make_forward
 from .mapped import record
 from .rewrite import UnbatchableError
@@ -94,10 +94,10 @@ class Transforms:
             if found is None:
                 try:
                     made = tangent_plan(instance.plan, active, everything=self._given(values))
-                except TangentError as error:
+                    types = [slot.leaf.type_name for slot in instance.plan.slots]
+                    registration = tangent_registration(made.plan, self.name, self.path, active, types)
+                except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
-                types = [slot.leaf.type_name for slot in instance.plan.slots]
-                registration = tangent_registration(made.plan, self.name, self.path, active, types)
                 transforms = Transforms(registration.runtime, None, registration.name)
                 transforms._registration = registration
                 found = self._tangents[key] = Tangent(transforms, made.twins)

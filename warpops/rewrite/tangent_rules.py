@@ -83,7 +83,7 @@ LINEAR = frozenset(
     | {"spatial_top", "spatial_bottom", "spatial_vector", "transform_get_rotation", "transform_get_translation"}
     | {"transform_set_rotation_copy", "transform_set_translation_copy", "vector", "matrix", "quaternion"}
     | {"transformation", "matrix_from_cols", "matrix_from_rows", "float16", "float32", "float64", "bfloat16", "float"}
-    | {"copy", "assign_copy"}
+    | {"copy", "assign_copy", "spatial_adjoint"}
 )
 """Linear in all arguments together: the tangent is the same call of the tangents."""
 

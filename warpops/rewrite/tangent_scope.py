@@ -55,14 +55,19 @@ def scalar_of(warp_type: Any) -> Any:
 
 
 def has_tangent(warp_type: Any) -> bool:
-    """Whether values of a type have a tangent: floats, and all that holds any."""
+    """Whether values of a type have a tangent: floats, and all that holds any.
+
+    Warp reads ``m[i][j]`` in one go, so that the type of a part of an expression may not be known: it may have one.
+    """
+    if warp_type is None:
+        return True
     if is_array(warp_type):
         return has_tangent(warp_type.dtype)
     if is_struct(warp_type):
         return any(has_tangent(variable.type) for variable in warp_type.vars.values())
     if isinstance(warp_type, list):
         return any(map(has_tangent, warp_type))
-    return _warp.is_float(scalar_of(warp_type)) if warp_type is not None else False
+    return _warp.is_float(scalar_of(warp_type))
 
 
 class Scope:

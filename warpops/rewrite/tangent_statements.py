@@ -240,17 +240,16 @@ class Statements:
             self.scope.add(f"{name}({', '.join([base.text, *places, form.text])})")
 
     def _setter(self, node: ast.stmt, call: ast.Call) -> None:
-        """A builtin that changes a transform in place."""
+        """A builtin that changes a transform in place. Its copying sister has an adjoint that is right."""
         target, value = call.args
-        form = self.expressions.form(value)
-        root = _root(target)
-        if form.tangent is not None and root is not None and self._array(target) is None:
-            self.scope.activate(root)
-        place = self.expressions.form(target)
-        name = self.scope.plain(call.func)
-        if place.tangent is not None:
-            self.scope.add(f"{name}({place.tangent}, {self._tangent(node, form)})")
-        self.scope.add(f"{name}({place.text}, {form.text})")
+        if not isinstance(target, ast.Name):
+            raise self.scope.refuse(node, "a transform that is no local is changed in place")
+        form, own = self.expressions.form(value), self.expressions.form(target)
+        name = f"{self.scope.plain(call.func)}_copy"
+        tangent = None
+        if form.tangent is not None or own.tangent is not None:
+            tangent = f"{name}({own.tangent or self.scope.zero(own.type)}, {self._tangent(node, form)})"
+        self._bind(node, target.id, Form(f"{name}({own.text}, {form.text})", own.type, tangent))
 
     def _branch(self, node: ast.If) -> None:
         with self.scope.block(f"if {self.expressions.condition(node.test)}:"):
