@@ -45,8 +45,9 @@ class TangentPlan:
 class Tangent:
     """The tangent op of one op, for the inputs that have a tangent."""
 
-    def __init__(self, transforms: Transforms, twins: Mapping[str, str]) -> None:
-        self.transforms, self.twins = transforms, twins
+    def __init__(self, transforms: Transforms, plan: OpPlan, made: TangentPlan) -> None:
+        self.transforms, self.twins = transforms, made.twins
+        self.results = [slot.name for slot in plan.result_slots if slot.differentiable]
 
     def call(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> dict[str, Any]:
         """The tangents of the results, by the results' names.
@@ -56,7 +57,7 @@ class Tangent:
             tangents: those of its inputs.
         """
         returned = self._returned(self._arguments(values, tangents))
-        return {slot: returned[twin] for slot, twin in self.twins.items() if twin in self.transforms.plan.results}
+        return {slot: returned[self.twins[slot]] for slot in self.results}
 
     def gradient(
         self,
@@ -82,7 +83,7 @@ class Tangent:
         if plan.kept:
             returned = self._returned(arguments)
             kept = [returned[slot.name] for slot in plan.kept]
-        own = {self.twins[slot]: value for slot, value in cotangents.items() if slot in self.twins}
+        own = {self.twins[slot]: value for slot, value in cotangents.items()}
         needs = [slot.name in wanted for slot in plan.gradients]
         found = transforms.backward_function.apply(
             *arguments, *kept, *(own.get(slot.name) for slot in front.cotangents), needs
@@ -90,7 +91,7 @@ class Tangent:
         return {slot.name: grad for slot, grad in zip(plan.gradients, found, strict=True) if slot.name in wanted}
 
     def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        found = self.transforms.forward_function.apply(*arguments)
+        found = self.transforms.forward(arguments)
         many = found if isinstance(found, tuple) else (found,)
         return {s.name: value for s, value in zip(self.transforms.front.returned, many, strict=False)}
 
@@ -163,19 +164,16 @@ def _check(plan: OpPlan) -> None:
     for hazard in plan.effects.hazards:
         if hazard.kind == "counter":
             raise TangentError(f"{hazard.message} ({hazard.site})")
-    for slot in plan.arrays:
-        known = plan.effects.arrays.get(slot.label)
-        without = slot.role == "mutated" or (slot.role == "inout" and not slot.differentiable)
-        if without and slot.leaf.differentiable and (known is None or known.reads_back):
-            raise TangentError(f"'{slot.label}' is read after the kernel wrote it, and has no tangent")
+    for slot in plan.mutated:
+        if slot.optional and slot.leaf.differentiable:
+            raise TangentError(f"'{slot.label}' is changed in place, and may be None")
 
 
 def _has_twin(slot: Slot, active: frozenset[str]) -> bool:
-    if not slot.leaf.differentiable or slot.role == "mutated":
-        return False
+    """Inputs by what is asked; what the kernel writes may hold anything, and so always."""
     if slot.role == "input":
         return slot.differentiable and slot.name in active
-    return slot.differentiable
+    return slot.leaf.differentiable
 
 
 def _dropped(plan: OpPlan) -> frozenset[str]:
@@ -219,17 +217,17 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
     inits: list[tuple[str, str | float]] = []
     for slot in plan.arrays:
         both = [slot.label, *([twins[slot.name]] if slot.name in twins else [])]
-        for label in both:
-            if slot.role in ("input", "inout"):
+        for label in both if slot.role != "mutated" else both[1:]:
+            if slot.role in ("input", "inout", "mutated"):
                 left.append(Term(label, dims[slot.name]))
             elif slot.role == "scratch":
                 if slot.shape is None or callable(slot.shape):
                     raise TangentError("the shape of scratch is computed")
                 scratch.append(Term(label, slot.shape))
-    for slot in plan.result_slots:
-        both = [slot.label] if slot.label not in dropped else []
+    for slot in (*plan.result_slots, *plan.mutated):
+        both = [slot.label] if slot.label not in dropped and slot.role != "mutated" else []
         for label in [*both, *([twins[slot.name]] if slot.name in twins else [])]:
-            if slot.role == "inout":
+            if slot.role in ("inout", "mutated"):
                 right.append(Term(label, dims[slot.name]))
                 continue
             if callable(slot.shape):
@@ -259,7 +257,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
 
 def _dims(slot: Slot, taken: Names, shared: bool) -> tuple[Expr | None, ...] | None:
     """The dims of an input; those that a tangent shares have a name each."""
-    if not shared or slot.role not in ("input", "inout"):
+    if not shared or slot.role not in ("input", "inout", "mutated"):
         return slot.dims
     known = slot.dims or (None,) * slot.leaf.ndim
     return tuple(d if d is not None else name(taken.fresh(f"{slot.name}_{k}")) for k, d in enumerate(known))

@@ -56,14 +56,19 @@ class Transforms:
                 self.refuse_mutation()
             if torch.is_grad_enabled():
                 self.runtime.refuse_mutation(arguments)
-        before = [v.clone() for v, s in zip(arguments, self.plan.inputs, strict=False) if s.role == "mutated"]
-        returned = self.forward_function.apply(*arguments, *before)
+        returned = self.forward(arguments)
         count = len(self.plan.results)
         if count == 0:
             return None
         if not isinstance(returned, tuple):
             return returned
         return returned[0] if count == 1 else returned[:count]
+
+    def forward(self, arguments: tuple[Any, ...]) -> Any:
+        """The raw forward, differentiable; what mutated arrays hold before goes with it."""
+        inputs = zip(arguments, self.plan.inputs, strict=False)
+        before = [None if v is None else v.clone() for v, slot in inputs if slot.role == "mutated"]
+        return self.forward_function.apply(*arguments, *before)
 
     def refuse_mutation(self) -> None:
         raise GradientError(
@@ -100,7 +105,7 @@ class Transforms:
                     raise refused(self.name, what, error) from error
                 transforms = Transforms(registration.runtime, None, registration.name)
                 transforms._registration = registration
-                found = self._tangents[key] = Tangent(transforms, made.twins)
+                found = self._tangents[key] = Tangent(transforms, instance.plan, made)
         return found
 
     def _given(self, values: tuple[Any, ...]) -> frozenset[str]:

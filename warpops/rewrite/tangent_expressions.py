@@ -156,7 +156,9 @@ class Expressions:
         symbol = ast.unparse(ast.BinOp(ast.Name("a"), op, ast.Name("b")))[2:-2]
         if all(o.tangent is None for o in operands) or not has_tangent(kind):
             return Form(_joined(symbol, *(o.text for o in operands)), kind)
-        return self.builtin(node, name, list(ROWS.get(name, ("a", "b"))), operands, kind, lambda a, b: _joined(symbol, a, b))[0]
+        return self.builtin(
+            node, name, list(ROWS.get(name, ("a", "b"))), operands, kind, lambda a, b: _joined(symbol, a, b)
+        )[0]
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
