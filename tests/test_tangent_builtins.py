@@ -182,6 +182,7 @@ REFUSED |= {f"volume_sample{e}" for e in ("", "_f", "_v", "_grad", "_grad_f", "_
 ELSEWHERE = {"print", "atomic_add", "atomic_sub"}
 """No values of expressions; tests/test_tangent_kernels.py has them."""
 
+
 def module(path: Path, name: str, statements: list[str]) -> ModuleType:
     """A module with one kernel of these statements."""
     lines = ["import warp as wp", "f64 = wp.float64", ""]
@@ -222,7 +223,11 @@ def inputs(points: int = 3) -> list[torch.Tensor]:
 
 def disagreements(got: torch.Tensor, want: torch.Tensor, expressions: list[str], tolerance: float) -> list[str]:
     wrong = ((got - want).abs() > tolerance * (1 + want.abs())).any(dim=1) | ~torch.isfinite(got).all(dim=1)
-    return [f"{e}: {g.tolist()}, expected {w.tolist()}" for e, g, w, bad in zip(expressions, got, want, wrong) if bad]
+    return [
+        f"{e}: {g.tolist()}, expected {w.tolist()}"
+        for e, g, w, bad in zip(expressions, got, want, wrong, strict=True)
+        if bad
+    ]
 
 
 def slopes(op: Any, x: list[torch.Tensor], u: list[torch.Tensor], step: float) -> torch.Tensor:

@@ -13,6 +13,7 @@ import warp as wp
 from .. import _warp
 from ..effects.source import code_of, is_array, is_struct, lookup
 from .source import Names
+from .tangent_text import is_simple
 from .typed import Typed
 
 
@@ -35,18 +36,6 @@ class Form:
     text: str
     type: Any
     tangent: str | None = None
-
-
-def is_simple(text: str) -> bool:
-    """Whether an expression may stand twice: a name, a field, a number."""
-    node = ast.parse(text, mode="eval").body
-    if isinstance(node, ast.UnaryOp):
-        node = node.operand
-    if isinstance(node, ast.Call) and not node.keywords and len(node.args) == 1:
-        return isinstance(node.args[0], ast.Constant)  # a number of some type
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, (ast.Name, ast.Constant))
 
 
 def scalar_of(warp_type: Any) -> Any:
@@ -88,7 +77,7 @@ class Scope:
         self.leaves: dict[str, str | None] = {}
         """The tangent of each array among a kernel's arguments and their fields, by dotted name."""
         self.heads: frozenset[str] = frozenset()
-        """A kernel's arguments: an array among them that has no tangent isn't read after it was written."""
+        """A kernel's arguments: all arrays among them that it writes have a tangent."""
         self.results: list[bool] = []
         """Which results have a tangent, as far as is known."""
         self._lines: list[str] = []
@@ -154,6 +143,17 @@ class Scope:
         name = self.fresh(hint)
         self.add(f"{name} = {text}")
         return name
+
+    def kept(self, form: Form, hint: str = "t") -> Form:
+        """A form whose value may stand several times."""
+        if is_simple(form.text):
+            return form
+        return Form(self.local(form.text, hint), form.type, form.tangent)
+
+    def kept_tangent(self, form: Form) -> str:
+        """A form's tangent, as text that may stand several times."""
+        assert form.tangent is not None
+        return self.kept(Form(form.tangent, form.type), "d_t").text
 
     def fresh(self, hint: str) -> str:
         """The name of a new local."""

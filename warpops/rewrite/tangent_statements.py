@@ -7,8 +7,9 @@ from collections.abc import Collection
 from typing import Any
 
 from ..effects.source import is_array, is_struct
-from .tangent_expressions import Expressions, dotted
+from .tangent_expressions import Expressions
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
+from .tangent_text import dotted
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""
@@ -132,7 +133,9 @@ class Statements:
                 tangent = form.tangent if form.tangent is not None else self._tangent(node, form)
                 scope.add(f"{twin} {symbol} {tangent}")
                 self.writes = self.writes or label is not None
-        elif form.tangent is not None and root in scope.typed.arguments and root not in scope.heads:
+        elif form.tangent is not None:
+            if root not in scope.typed.arguments or root in scope.heads:
+                raise scope.refuse(node, f"a value with a tangent is stored into '{root}', which has none")
             self.loses.add(root)
         if label is None or label not in self.dropped:
             scope.add(f"{value} {symbol} {form.text}")
@@ -179,7 +182,7 @@ class Statements:
             own = self.expressions.form(ast.copy_location(ast.Name(target.id, ast.Load()), target))
             own = Form(own.text, kind, self.scope.twin(target.id) if target.id in self.scope.active else None)
             if called is not None:
-                form = self.expressions._users(node, called[0], [own, value], kind)[0]
+                form = self.expressions.users(node, called[0], [own, value], kind)[0]
             else:
                 form = self.expressions.binary(node, node.op, [own, value], kind)
             self._bind(node, target.id, form)
@@ -190,7 +193,7 @@ class Statements:
         own = self.expressions.form(target)
         kind = self.scope.typed.type_of(target) or value.type
         if called is not None:
-            form = self.expressions._users(node, called[0], [Form(own.text, kind, own.tangent), value], kind)[0]
+            form = self.expressions.users(node, called[0], [Form(own.text, kind, own.tangent), value], kind)[0]
         else:
             form = self.expressions.binary(node, node.op, [Form(own.text, kind, own.tangent), value], kind)
         if form.tangent is None and not has_tangent(kind):
