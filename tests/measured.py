@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import warp as wp
+
+from warpops.effects import analyse
 
 POINTS = (np.array([1.1, 1.4, 0.9, 1.7]), np.array([1.6, 0.7, 1.9, 1.25]))
 WEIGHTS = np.array([1.0, 0.7, 0.3, 0.2])
@@ -55,3 +57,26 @@ def is_right(kernel: wp.Kernel, points: Sequence[np.ndarray] = POINTS) -> bool:
     return all(
         np.allclose(adjoint(kernel, point), finite_differences(kernel, point), rtol=1e-4, atol=1e-6) for point in points
     )
+
+
+class Measured(dict[str, tuple[wp.Kernel, set[str], bool | None]]):
+    """Kernels, the kinds of hazards that the analysis finds in them, and whether their adjoint is right."""
+
+    def __call__(
+        self, *kinds: str, right: bool | None = None, undefined: bool = False
+    ) -> Callable[[Callable[..., None]], wp.Kernel]:
+        """Declare a kernel: right if there is no hazard, unless said otherwise. An adjoint that reads what it never set is
+        undefined, and isn't run."""
+
+        def declare(function: Callable[..., None]) -> wp.Kernel:
+            kernel = wp.kernel(function)
+            self[function.__name__] = (kernel, set(kinds), None if undefined else not kinds if right is None else right)
+            return kernel
+
+        return declare
+
+    def check(self, name: str) -> None:
+        kernel, kinds, right = self[name]
+        assert {hazard.kind for hazard in analyse(kernel).hazards} == kinds
+        if right is not None:
+            assert is_right(kernel) == right

@@ -380,9 +380,14 @@ def sibling_kernel(kernel: Any, function: Any, key: str) -> Any:
     return wp.kernel(function, **options)
 
 
-def sibling_function(function: Any, key: str, module: Any = None) -> Any:
-    """A ``wp.Function`` of a Python function, in a module of its own, or an overload in that of another."""
-    return wp.func(function, name=key, module=module or "unique")
+def sibling_function(function: Any, key: str, overload_of: Any = None) -> Any:
+    """A ``wp.Function`` of a Python function, in a module of its own; ``overload_of`` gets it as another overload, and is
+    what is returned then."""
+    made = wp.func(function, name=key, module="unique")
+    if overload_of is None:
+        return made
+    overload_of.add_overload(made)
+    return overload_of
 
 
 def builtin(name: str) -> Any:

@@ -210,6 +210,8 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     roles = assign_roles(kernel, declaration, effects)
     extents = derive_extents(kernel, declaration, effects, roles)
     names = {leaf.label: leaf.name for leaf in kernel.leaves}
+    choice = Choice(None, effects.hazards, effects) if kernel.program else choose_adjoint(kernel.kernel, effects)
+    effects = choice.effects
     slots = tuple(_slot(leaf, declaration, effects, roles.by_name, roles.why, extents, names) for leaf in kernel.leaves)
     slots += tuple(
         Slot(Leaf(size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes
@@ -223,7 +225,6 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
             f"{kernel.name}: the op has no required array and so gets an argument 'device' of its own; rename the "
             f"kernel's argument 'device' ({kernel.file}:{kernel.line})"
         )
-    choice = Choice(None, effects.hazards) if kernel.program else choose_adjoint(kernel.kernel, effects)
     gradient, why = _gradient_policy(kernel, declaration, choice, slots)
     return OpPlan(
         kernel=kernel,

@@ -17,6 +17,7 @@ import warp as wp
 
 from .effects import ArrayEffects, Effects, analyse
 from .kernel import SCALARS
+from .rewrite.loops import choose_adjoint
 
 # --- what launches do -------------------------------------------------------------------------------------------------
 
@@ -45,7 +46,7 @@ def uses_of(kernel: Any) -> tuple[Effects, dict[str, Use]]:
     """A kernel's effects, and its array arguments' uses by label."""
     found = _uses.get(kernel)
     if found is None:
-        effects = analyse(kernel)
+        effects = choose_adjoint(kernel, analyse(kernel)).effects
         found = effects, {label: _use_of(known, effects) for label, known in effects.arrays.items()}
         _uses[kernel] = found
     return found

@@ -325,20 +325,20 @@ class Run:
     def _launch_adjoint(self, event: Launched) -> None:
         kernel = event.kernel
         choice = choose_adjoint(kernel, event.effects)
-        for hazard in choice.hazards:
-            if hazard.refused:
-                raise GradientError(
-                    f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
-                    f"({hazard.site})"
-                )
-            if (self.op, kernel.key) not in _warned:
-                _warned.add((self.op, kernel.key))
-                warnings.warn(
-                    f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazard.site}: "
-                    f"{hazard.message}",
-                    GradientWarning,
-                    stacklevel=2,
-                )
+        hazards = choice.hazards
+        for hazard in (h for h in hazards if h.refused):
+            raise GradientError(
+                f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
+                f"({hazard.site})"
+            )
+        if hazards and (self.op, kernel.key) not in _warned:
+            _warned.add((self.op, kernel.key))
+            warnings.warn(
+                f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazards[0].site}: "
+                f"{hazards[0].message}",
+                GradientWarning,
+                stacklevel=2,
+            )
         if not _warp.backward_enabled(kernel):
             raise GradientError(
                 f"{self.op}: the program's gradient passes through the kernel {kernel.key}, which is compiled without "

@@ -46,14 +46,16 @@ def _analyse(kernel: Any) -> Effects:
     end = _end(record, frame)
     rank = None if record.lost_rank else max(record.ranks, default=0)
     guards = find_guards(record)
+    hazards = find_hazards(record, rank)
     return Effects(
         file=code.file,
         line=code.first_line,
         tid_rank=rank,
         arrays={name: conclude_array(record, name, t, rank, end, guards) for name, t in arrays.items()},
         guards=guards,
-        hazards=find_hazards(record, rank),
+        hazards=hazards,
         loops=tuple(_loop_needs(loop) for loop in record.run_time.values()),
+        remainders=frozenset(record.remainders),
         array_stores=frozenset(record.array_stores),
         opaque=tuple(record.opaque),
         tiled=record.tiled,

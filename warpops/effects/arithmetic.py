@@ -77,6 +77,9 @@ BILINEAR = frozenset(
 SHARING = frozenset({"tile_view", "tile_assign"})
 """Builtins without an adjoint of their own whose result shares its adjoint with an argument."""
 
+REMAINDERS = frozenset({"frac", "mod"})
+"""Builtins that can be written so that Warp differentiates them."""
+
 LEFT_OUT = {"mod": 1}
 """Arguments that have a derivative, and that Warp's adjoint leaves out, by position."""
 
@@ -171,12 +174,17 @@ def differentiated(record: Record, name: str, values: Sequence[Value], result: V
         name in WITHOUT_GRADIENT or "query" in name or (found.returns is not None and not holds_floats(found.returns))
     )
     result = replace(result, type=found.returns, active=result.active and not flat)
+    left_out = LEFT_OUT.get(name, len(values))
+    doubts = []
     if result.active and not found.differentiable and name not in SHARING:
-        result = record.doubting(result, [no_adjoint(name, site)])
-    left_out = LEFT_OUT.get(name)
-    if left_out is not None and len(values) > left_out and values[left_out].active:
+        doubts.append(no_adjoint(name, site))
+    elif result.active and any(v.active for v in values[left_out : left_out + 1]):
         message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
-        result = record.doubting(result, [Doubt("no-adjoint", site, message)])
+        doubts.append(Doubt("no-adjoint", site, message))
+    if doubts and name in REMAINDERS:
+        record.remainders.add((site.file, site.line, site.column))
+        doubts = [replace(doubt, kind="remainder") for doubt in doubts]
+    result = record.doubting(result, doubts)
     return record.needing(result, needed(name, values), site)
 
 

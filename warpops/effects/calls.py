@@ -328,7 +328,8 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
             Doubt(
                 "view",
                 site,
-                f"'{function.key}' has a gradient of its own, which doesn't reach the array behind a view",
+                f"'{function.key}' has a gradient of its own, which writes to a null array where it is given a view of an "
+                f"array; give it the array and the index",
             )
         )
     # The adjoint gets a vector as it is then, its components included.

@@ -41,6 +41,7 @@ class Loop:
 
     ``upper`` is the exclusive bound where it is known, ``start`` the first value where it is a literal. ``full`` means
     every value from 0 to ``upper``. ``nonneg`` means that no iteration has a negative value, which Warp would wrap.
+    ``direction`` is 1 where it grows from turn to turn, -1 where it falls, 0 where that isn't known.
     """
 
     id: int
@@ -48,11 +49,12 @@ class Loop:
     start: int | None = None
     full: bool = False
     nonneg: bool = False
+    direction: int = 0
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """The variable of a loop in some other iteration."""
+    """The variable of a loop in some earlier iteration."""
 
     id: int
 

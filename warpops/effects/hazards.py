@@ -12,25 +12,21 @@ from .values import (
     Carried,
     Component,
     Counter,
-    Doubt,
     Held,
     Left,
     LocalArrayRead,
     Need,
     ReadOf,
     Through,
-    Token,
-    Trace,
 )
 
 
 def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
     """All hazards, in source order, each place and kind once."""
     found: dict[tuple[str, Site], Hazard] = {}
-    needs, doubts = _reaching(record.stored)
-    events: dict[Token, Site] = {}
-    for need in sorted(needs, key=lambda need: need.order):
-        events.setdefault(need.token, need.site)
+    needs, doubts = record.reached()
+    for need in needs:
+        record.events.setdefault(need.token, need.site)
 
     def add(kind: str, site: Site, message: str, arrays: tuple[str, ...] = ()) -> None:
         found.setdefault((kind, site), Hazard(kind, site, message, arrays))
@@ -40,8 +36,8 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
             record.run_time[doubt.loop].active = True
         else:
             add(doubt.kind, doubt.site, doubt.message)
-    _judge_loops(record, needs, events, add)
-    for token, site in events.items():
+    _judge_loops(record, needs, add)
+    for token, site in record.events.items():
         if isinstance(token, Carried):
             _carried(record, token, site, add)
         elif isinstance(token, Left):
@@ -59,7 +55,7 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
             add("counter", site, message)
         elif isinstance(token, LocalArrayRead):
             add(
-                "overwritten",
+                "local-array",
                 site,
                 "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
             )
@@ -74,12 +70,12 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
                     break
     for name, warp_type in record.arrays.items():
         if holds_floats(getattr(warp_type, "dtype", None)):
-            for kind, site, message in _array_hazards(record, name, rank, events):
+            for kind, site, message in _array_hazards(record, name, rank):
                 add(kind, site, message, (name,))
     return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
 
 
-def _judge_loops(record: Record, needs: list[Need], events: dict[Token, Site], add: object) -> None:
+def _judge_loops(record: Record, needs: list[Need], add: object) -> None:
     """What the adjoint needs of each loop, and then of what the loop reads: to be made again from that."""
     assert callable(add)
     held: dict[Held, list[Need]] = {}
@@ -102,23 +98,7 @@ def _judge_loops(record: Record, needs: list[Need], events: dict[Token, Site], a
                 )
         if loop.inside or loop.after or (loop.left and loop.active):
             for read, site in loop.reads.items():
-                events.setdefault(read, site)
-
-
-def _reaching(stored: Iterable[Trace]) -> tuple[list[Need], list[Doubt | Through]]:
-    """What holds of the values that reach memory: all that their gradients go through."""
-    needs: list[Need] = []
-    doubts: list[Doubt | Through] = []
-    seen: set[int] = set()
-    pending = list(stored)
-    while pending:
-        trace = pending.pop()
-        if id(trace) not in seen:
-            seen.add(id(trace))
-            needs.extend(trace.needs)
-            doubts.extend(trace.doubts)
-            pending.extend(trace.sources)
-    return needs, doubts
+                record.events.setdefault(read, site)
 
 
 def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
@@ -134,9 +114,7 @@ def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
     )
 
 
-def _array_hazards(
-    record: Record, name: str, rank: int | None, events: dict[Token, Site]
-) -> Iterable[tuple[str, Site, str]]:
+def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tuple[str, Site, str]]:
     accesses = [access for access in record.accesses if access.array == name]
     stores = [access for access in accesses if access.kind == "store"]
     writes = [access for access in accesses if access.kind != "read"]
@@ -151,8 +129,8 @@ def _array_hazards(
             raced.site,
             f"several threads store to one element of '{name}', and the adjoint takes any of them",
         )
-    before = events.get(ReadOf(name, False))
-    after = events.get(ReadOf(name, True))
+    before = record.events.get(ReadOf(name, False))
+    after = record.events.get(ReadOf(name, True))
     yield from _replay_hazards(name, writes, reads, before, after)
     if after is not None and stores:
         if before is not None and any(access.first for access in reads):
@@ -177,14 +155,14 @@ def _replay_hazards(
     outside = next((write for write in writes if not write.inside), None)
     if outside is not None:
         yield (
-            "overwritten",
+            "replayed",
             needed,
             f"the adjoint needs '{name}', and repeats what a function stores to it (at {inside.site}) without what the "
             f"kernel itself does (at {outside.site})",
         )
     elif before is not None and any(read.inside for read in reads):
         yield (
-            "overwritten",
+            "replayed",
             before,
             f"'{name}' is needed as it was before a function stored to it (at {inside.site}), and the adjoint has it as "
             f"the function left it",

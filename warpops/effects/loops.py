@@ -110,14 +110,14 @@ def _loop_variable(loop: int, forms: list[object]) -> Loop:
         last = literal(stop) if isinstance(stop, Affine) else None
         upper = Affine(start.base, start.offset + 1) if isinstance(start, Affine) else None
         full = stride == -1 and last == -1
-        return Loop(loop, upper, first, full, last is not None and last >= -1)
+        return Loop(loop, upper, first, full, last is not None and last >= -1, direction=-1)
     upper = stop if isinstance(stop, Affine) else None
     nonneg = (first is not None and first >= 0) or (
         isinstance(start, Affine)
         and start.offset >= 0
         and (isinstance(start.base, (Coord, Shape)) or (isinstance(start.base, Loop) and start.base.nonneg))
     )
-    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg)
+    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1)
 
 
 def _has_static(frame: Frame, node: ast.For) -> bool:

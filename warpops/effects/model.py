@@ -14,6 +14,7 @@ class Site:
     line: int
     code: str = ""
     """The source text of the statement's first line, stripped."""
+    column: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -129,10 +130,13 @@ class Hazard:
     - ``"while"``: what runs in a ``while`` loop,
     - ``"component"``: an overwritten component of a local,
     - ``"overwritten"``: a value that the adjoint needs is overwritten,
+    - ``"local-array"``: an array that lives in the thread is read,
+    - ``"replayed"``: one that is, by a function that the adjoint calls again,
     - ``"shared"``: an array written and read by different threads,
     - ``"no-adjoint"``: what Warp doesn't differentiate,
+    - ``"remainder"``: the same, of what can be written so that it does (``frac``, ``mod``),
     - ``"mesh"``: a mesh's own arrays,
-    - ``"view"``: a view given to a function with a gradient of the user's.
+    - ``"view"``: a view given to a function with a gradient of the user's, which writes to a null array.
 
     ``arrays`` are the arrays whose gradients it concerns (empty: all).
     """
@@ -145,7 +149,7 @@ class Hazard:
     @property
     def refused(self) -> bool:
         """No gradient can be had, where others are warned of."""
-        return self.kind in ("counter", "index")
+        return self.kind in ("counter", "index", "view")
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,8 @@ class Effects:
     hazards: tuple[Hazard, ...] = ()
     loops: tuple[LoopNeeds, ...] = ()
     """All loops that Warp doesn't unroll, in the functions that the kernel calls too."""
+    remainders: frozenset[tuple[str, int, int]] = frozenset()
+    """The places of hazards of that kind: file, line and column."""
     array_stores: frozenset[tuple[Any, int, int]] = frozenset()
     """The statements that store to an array, or add to one: function, line and column in its source."""
     opaque: tuple[Site, ...] = ()

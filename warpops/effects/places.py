@@ -174,7 +174,7 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
     exact = all(n is not None or loop is not None for n, loop in zip(literals, loops, strict=True))
     part = tuple(n if n is not None else loop for n, loop in zip(literals, loops, strict=True)) if exact else None
     extracted = _extracted(current, tokens, len(indices))
-    return Place(None, value=record.needing(extracted, tokens, frame.code.site(link)), part=part)
+    return Place(None, value=record.needing(extracted, tokens, frame.code.site(link)), part=part, tokens=tokens)
 
 
 def _extracted(value: Value, tokens: Tokens = NO_TOKENS, indices: int = 1) -> Value:

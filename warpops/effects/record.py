@@ -114,6 +114,8 @@ class Record:
     opaque: dict[Site, None] = field(default_factory=dict)
     stored: list[Trace] = field(default_factory=list)
     """Of what reaches memory."""
+    events: dict[Token, Site] = field(default_factory=dict)
+    """After the run: where the adjoint first needs the value behind a token."""
     judged: list[Doubt | Through] = field(default_factory=list)
     """The loops around this point whose adjoint Warp doesn't run as the kernel did."""
     restored: dict[str, Site] = field(default_factory=dict)
@@ -122,6 +124,7 @@ class Record:
     """When a vector was last made anew."""
     changed: dict[Component, dict[int, Site]] = field(default_factory=dict)
     """When, and where, a component of it was stored."""
+    remainders: set[tuple[str, int, int]] = field(default_factory=set)
     harmless: set[Token] = field(default_factory=set)
     """What loops carry that was an index of no harm before the loop: its value in the adjoint of what follows the loop."""
     loop_sites: dict[int, Site] = field(default_factory=dict)
@@ -178,11 +181,10 @@ class Record:
     def stores(self, value: Abstract, tokens: Tokens, site: Site) -> None:
         """The value reaches memory, where the adjoint needs what is behind these tokens."""
         if not self.silent and not self.shielded:
-            trace = merged(traces_of(value))
-            self.stored.append(self._needs(trace, tokens, site))
+            self.stored.append(self._needs(merged(traces_of(value)), tokens, site))
 
     def warn(self, *doubts: Doubt | Through) -> None:
-        """Warp's adjoint may be wrong here, whatever the value is."""
+        """Warp's adjoint may be wrong here, whatever the values are."""
         if not self.silent and not self.shielded:
             self.stored.append(Trace([], doubts=doubts))
 
@@ -190,3 +192,19 @@ class Record:
         order, loops = self.fresh(), frozenset(map(abs, self.loops))
         needs = tuple(Need(token, site, order, loops) for token in tokens)
         return Trace([trace] if trace is not None else [], needs)
+
+    def reached(self) -> tuple[list[Need], list[Doubt | Through]]:
+        """What holds of the values that reach memory: what all that their gradients go through needs, in order."""
+        needs: list[Need] = []
+        doubts: list[Doubt | Through] = []
+        seen: set[int] = set()
+        pending = list(self.stored)
+        while pending:
+            trace = pending.pop()
+            if id(trace) not in seen:
+                seen.add(id(trace))
+                needs.extend(trace.needs)
+                doubts.extend(trace.doubts)
+                pending.extend(trace.sources)
+        needs.sort(key=lambda need: need.order)
+        return needs, doubts

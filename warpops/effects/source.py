@@ -50,7 +50,7 @@ class Code:
     def site(self, node: ast.AST) -> Site:
         row = getattr(node, "lineno", 1)
         text = self.lines[row - 1].strip() if 0 < row <= len(self.lines) else ""
-        return Site(self.file, self.first_line + row - 1, text)
+        return Site(self.file, self.first_line + row - 1, text, getattr(node, "col_offset", 0))
 
     def text(self, node: ast.AST) -> str:
         try:
@@ -310,7 +310,8 @@ def overload(name: str, given: tuple[Any, ...]) -> Overload:
     fitting = [f for f in every if _takes(f, given)] or every
     differentiable = all(f.is_differentiable for f in fitting)
     if None in given:
-        return Overload(differentiable)
+        fixed = {getattr(f, "value_type", None) for f in fitting}
+        return Overload(differentiable, known_type(fixed.pop()) if len(fixed) == 1 else None)
     try:
         returns = fitting[0].value_func(dict(zip(fitting[0].input_types, given, strict=False)), {})
     except Exception:  # Warp's own function of a builtin, asked with less than Warp gives it

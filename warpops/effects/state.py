@@ -146,15 +146,24 @@ def _same(a: Form, b: Form) -> bool | None:
     if a.base is None and b.base is None:
         return False if a.offset >= 0 and b.offset >= 0 else None
     if isinstance(a.base, Earlier) or isinstance(b.base, Earlier):
-        loops = {base.id for base in (a.base, b.base) if isinstance(base, (Loop, Earlier))}
-        kinds = {type(base) for base in (a.base, b.base)}
-        if kinds == {Loop, Earlier} and len(loops) == 1 and a.offset == b.offset and _nonneg(a) and _nonneg(b):
-            return False
-        return None
-    if a.base == b.base and isinstance(a.base, (Coord, Loop)) and a.offset >= 0 and b.offset >= 0:
-        return False if _nonneg(a) and _nonneg(b) else None
+        return False if _moved_on(a, b) or _moved_on(b, a) else None
+    if a.base == b.base and isinstance(a.base, (Coord, Loop)):
+        return None if _wraps(a.base, min(a.offset, b.offset)) else False
     return None
 
 
-def _nonneg(form: Affine) -> bool:
-    return not isinstance(form.base, Loop) or form.base.nonneg
+def _moved_on(now: Affine, then: Affine) -> bool:
+    """Whether an index by a loop's variable isn't any more what one was in an earlier turn."""
+    loop = now.base
+    if not isinstance(loop, Loop) or not isinstance(then.base, Earlier) or loop.id != then.base.id or not loop.nonneg:
+        return False
+    if now.offset == then.offset:
+        return True
+    return not _wraps(loop, min(now.offset, then.offset)) and (now.offset - then.offset) * loop.direction > 0
+
+
+def _wraps(base: Coord | Loop, offset: int) -> bool:
+    """Whether an index may be negative, which Warp takes from the end of the axis."""
+    if isinstance(base, Coord) or offset >= 0:
+        return offset < 0 or (isinstance(base, Loop) and not base.nonneg)
+    return base.direction <= 0 or base.start is None or base.start + offset < 0

@@ -161,7 +161,8 @@ def store_part(
     fields = list(reversed(path))
     if _overwrites_argument(frame, base.id, fields, frame.env[base.id]):
         record.warn(_component_doubt(frame, node))
-    frame.env[base.id] = _with_part(record, frame, frame.env[base.id], fields, place.part, value, node)
+    whole = _with_part(record, frame, frame.env[base.id], fields, place.part, value, node)
+    frame.env[base.id] = record.needing(whole, place.tokens, frame.code.site(node))
 
 
 def _overwrites_argument(frame: Frame, name: str, fields: list[str], whole: Abstract) -> bool:
@@ -285,7 +286,8 @@ def _add_to_part(
     if isinstance(base, ast.Name) and isinstance(frame.env.get(base.id), Value):
         whole = frame.env[base.id]
         assert isinstance(whole, Value)
-        frame.env[base.id] = _with_component(record, frame, whole, place.part, value, node, add=True)
+        whole = _with_component(record, frame, whole, place.part, value, node, add=True)
+        frame.env[base.id] = record.needing(whole, place.tokens, frame.code.site(node))
     else:
         store_part(record, frame, target, place, value, node)
 

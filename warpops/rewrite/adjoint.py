@@ -7,6 +7,7 @@ with the values of its variables put back, and what follows a loop sees what the
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,9 @@ import warp as wp
 
 from .. import _warp
 from ..effects.source import code_of, declared_overloads, is_function
+from .builtins import replace_builtins
 from .flow import CONTINUE, Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, root, targets
+from .locals import as_vectors, local_arrays, stores_into
 from .loops import AdjointPlan, FunctionPlan, LoopPlan, found_by_query, is_range, queries
 from .memory import LAST_ONLY, Toolbox, Walk, shape_for
 from .source import (
@@ -45,6 +48,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
     """Write the kernel of a plan. Builds nothing."""
     tools = Toolbox(code_of(kernel.adj).func)
     made: dict[Any, Any] = {}
+    again: dict[Any, Any] = {}
     keys: dict[str, Any] = {}
     texts: list[str] = []
     found = _warp.local_types(kernel)
@@ -55,7 +59,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
             if python is not function:
                 continue
             stores = {(line, column) for f, line, column in plan.array_stores if f is function}
-            writer = _Writer(one, stores, types, results, tools, made)
+            writer = _Writer(one, stores, types, results, tools, made, again)
             text = writer.write()
             texts += writer.texts
             if function is own:
@@ -63,27 +67,28 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
                 python_function = make_function(function, text, writer.name, writer.given, annotations)
                 result = make_kernel(kernel, python_function, writer.name)
             else:
-                _function_of(writer, text, owner, made, keys)
+                _function_of(writer, text, owner, keys, function in plan.writers)
     codes = [code_of(one.owner.adj) for one in plan.functions.values()]
     lines = {code.func.__name__: (code.file, code.first_line) for code in codes}
     return AdjointKernel(result, "\n\n\n".join(texts) + "\n", lines)
 
 
-def _function_of(writer: _Writer, text: str, owner: Any, made: dict[Any, Any], keys: dict[str, Any]) -> None:
-    """The function's new version; where the reverse pass runs forward again, it runs the user's."""
+def _function_of(writer: _Writer, text: str, owner: Any, keys: dict[str, Any], writes: bool) -> None:
+    """The function's new version; where the reverse pass runs forward again, it runs the user's, less what that stores."""
     python = writer.plan.function
     types = dict(owner.input_types)
     function = make_function(python, text, writer.name, writer.given, types, python.__defaults__)
-    first = keys.get(owner.key)  # another overload of it
+    first, first_again = keys.get(owner.key), keys.get(f"{owner.key} again")  # those of another overload
     new = make_func(function, writer.name if first is None else first.key, first)
     keys.setdefault(owner.key, new)
-    made.setdefault(python, new)
-    names = ", ".join(types)
-    original = writer.names.fresh("original")
-    call = f"{original}({names})"
-    replay = f"def {writer.name}_again({names}):\n    {'return ' if writer.results else ''}{call}"
-    given = {original: _plain(owner)}
-    _warp.give_replay(new, make_function(python, replay, f"{writer.name}_again", given, types))
+    writer.made.setdefault(python, new)
+    own = writer.names.fresh(f"{writer.source.tree.name}_again") if first_again is None else first_again.key
+    replay, given = writer.replay(own, owner, writes=writes)
+    if writes:
+        found = make_func(make_function(python, replay, own, given, types, python.__defaults__), own, first_again)
+        keys.setdefault(f"{owner.key} again", found)
+        writer.again.setdefault(python, found)
+    _warp.give_replay(new, make_function(python, replay, own, given, types))
 
 
 def _plain(function: Any) -> Any:
@@ -101,6 +106,9 @@ class _Writer:
     results: list[Any]
     tools: Toolbox
     made: dict[Any, Any]
+    """The new versions of functions."""
+    again: dict[Any, Any]
+    """The versions of functions without what they store."""
     given: dict[str, Any] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     memories: list[ast.stmt] = field(default_factory=list)
@@ -108,6 +116,11 @@ class _Writer:
     def __post_init__(self) -> None:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
+        replace_builtins(self.source, self.plan.remainders, self.named)
+        vectors, _ = local_arrays(self.source)
+        self.stores = self.stores - stores_into(self.source, vectors)
+        as_vectors(self.source, vectors, self.named)
+        self.types |= vectors
         self.structure = Structure(self.names, self.plan.loops, len(self.results))
         self.body, _ = self.structure.block(self.source.tree.body)
         flags = self.structure.flags.values()
@@ -122,18 +135,34 @@ class _Writer:
 
     def write(self) -> str:
         body, _ = self._block(self.body, set(self.source.parameters))
-        self._call_new_versions(body)
+        self._call(body, self.made)
         title = self.source.tree.name
         head = f"def {self.name}({', '.join(self.source.parameters)}):"
         text = "\n".join([head, *indented(lines_of([*self.memories, *body], title))])
         self.texts.append(text)
         return text
 
-    def _call_new_versions(self, body: list[ast.stmt]) -> None:
+    def replay(self, own: str, owner: Any, *, writes: bool) -> tuple[str, dict[str, Any]]:
+        """What the reverse pass runs where it runs the function forward again, and what that calls."""
+        parameters = ", ".join(self.source.parameters)
+        head = f"def {own}({parameters}):"
+        if not writes:
+            original = self.names.fresh("original")
+            call = f"{original}({parameters})"
+            return f"{head}\n    {'return ' if self.results else ''}{call}", {original: _plain(owner)}
+        source = read(owner)
+        body, _ = part_for(Uses(source, self.stores), source.tree.body, ())
+        self._call(body, self.again)
+        text = "\n".join([head, *indented(lines_of(body or [ast.Pass()], source.tree.name))])
+        self.texts.append(text)
+        return text, self.given
+
+    def _call(self, body: Sequence[ast.AST], versions: dict[Any, Any]) -> None:
+        """Let calls of functions that have another version call that."""
         for call, called in calls_in(self.source, body):
             if called is None or not is_function(called) or called.is_builtin():
                 continue
-            new = next((v for o in declared_overloads(called) if (v := self.made.get(code_of(o.adj).func))), None)
+            new = next((v for o in declared_overloads(called) if (v := versions.get(code_of(o.adj).func))), None)
             if new is not None:
                 call.func = name(self.named(new.key, new))
 
@@ -334,6 +363,11 @@ def _stored(node: ast.expr) -> ast.expr:
     return made
 
 
+def copied(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Statements that may be changed."""
+    return copy.deepcopy(list(body))
+
+
 class _LoopText:
     """What is written around one loop."""
 
@@ -352,7 +386,7 @@ class _LoopText:
         memory = {n: writer.memory(f"{n}_of_{number}", types[n], shape.size) for n in state}
         turns = writer.memory(f"turn_of_{number}", wp.int32, shape.size) if self.keeps else ""
         self.bounds: list[tuple[str, ast.expr]] = []
-        if isinstance(loop, ast.For) and is_range(loop):
+        if plan.mode == "turns" and isinstance(loop, ast.For) and is_range(loop):
             assert isinstance(loop.iter, ast.Call)
             a = loop.iter.args
             start, stop, step = (
@@ -389,7 +423,8 @@ class _LoopText:
     def _make(self) -> None:
         writer, loop, walk = self.writer, self.loop, self.walk
         uses = writer.uses
-        body, _ = part_for(uses, loop.body, self.plan.state | self._tested())
+        body, _ = part_for(uses, copied(loop.body), self.plan.state | self._tested())
+        writer._call(body, writer.again)
         lines = [
             line for s in body if not is_exit(s) for line in ast.unparse(ast.fix_missing_locations(s)).splitlines()
         ]

@@ -203,7 +203,10 @@ def part_for(uses: Uses, body: Sequence[ast.stmt], wanted: Iterable[str]) -> tup
 def _kept(uses: Uses, body: Sequence[ast.stmt], needed: set[str]) -> list[ast.stmt]:
     result: list[ast.stmt] = []
     for statement in reversed(body):
-        if isinstance(statement, ast.If):
+        if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
+            needed |= uses.reads(statement)
+            result.append(statement)
+        elif isinstance(statement, ast.If):
             if is_exit(statement):
                 needed |= uses.reads(statement.test)
                 result.append(statement)
@@ -216,6 +219,7 @@ def _kept(uses: Uses, body: Sequence[ast.stmt], needed: set[str]) -> list[ast.st
             inner = _kept(uses, statement.body, needed)
             head = statement.iter if isinstance(statement, ast.For) else statement.test
             makes = any(not is_exit(s) for s in inner) and bool(uses.writes(statement) & needed)
+            makes = makes or any(isinstance(n, ast.Return) for s in inner for n in ast.walk(s))
             if makes or uses.writes(head) & needed:
                 needed |= uses.reads(head)
                 result.append(with_body(statement, inner or [ast.Pass()]))

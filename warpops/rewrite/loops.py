@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from .. import _warp
 from ..effects.model import Effects, Hazard, LoopNeeds, Site
-from ..effects.source import code_of, declared_overloads, is_reference, parameters
+from ..effects.source import Code, code_of, declared_overloads, is_reference, parameters
 from .flow import (
     RETURN,
     Loop,
@@ -31,9 +31,10 @@ from .flow import (
     place,
     values_taken,
 )
+from .locals import local_arrays, stores_into
 from .source import Source, UnreadableError, calls_in, read
 
-CURED = ("loop-product", "loop-exit", "while", "component", "index")
+CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder", "local-array")
 """The kinds of hazards that the rewritten kernel hasn't."""
 
 Mode = Literal["as it is", "after", "gone", "turns"]
@@ -81,6 +82,8 @@ class FunctionPlan:
     owner: Any
     """The ``wp.Kernel`` or ``wp.Function``."""
     loops: dict[Place, LoopPlan]
+    remainders: frozenset[Place] = frozenset()
+    """Where a builtin is written so that Warp differentiates it."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class AdjointPlan:
     functions: dict[Any, FunctionPlan]
     """By Python function, callees first; the kernel's own is among them."""
     array_stores: frozenset[tuple[Any, int, int]]
+    writers: frozenset[Any]
+    """Those of the functions that write to arrays: the reverse pass runs them again without that."""
     reasons: tuple[str, ...]
 
     def run_time(self, function: Any) -> list[Place]:
@@ -102,6 +107,8 @@ class Choice:
 
     plan: AdjointPlan | None
     hazards: tuple[Hazard, ...]
+    effects: Effects
+    """What the kernel does, as far as that launch goes: the functions of a rewritten one don't store when they run again."""
 
 
 def choose_adjoint(kernel: Any, effects: Effects) -> Choice:
@@ -118,11 +125,13 @@ _chosen: weakref.WeakKeyDictionary[Any, Choice] = weakref.WeakKeyDictionary()
 def _choose(kernel: Any, effects: Effects) -> Choice:
     plan = plan_adjoint(kernel, effects)
     if isinstance(plan, AdjointPlan):
-        return Choice(plan, tuple(h for h in effects.hazards if h.kind not in CURED))
+        arrays = {n: replace(a, replayed=False) for n, a in effects.arrays.items()}
+        rest = tuple(h for h in effects.hazards if h.kind not in CURED)
+        return Choice(plan, rest, replace(effects, arrays=arrays))
     if plan is None:
-        return Choice(None, effects.hazards)
+        return Choice(None, effects.hazards, effects)
     hazards = (replace(h, message=f"{h.message}; {plan}") if h.kind in CURED else h for h in effects.hazards)
-    return Choice(None, tuple(hazards))
+    return Choice(None, tuple(hazards), effects)
 
 
 @dataclass(frozen=True)
@@ -162,6 +171,7 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     owners: dict[Any, Any] = {}
     callees: dict[Any, set[Any]] = {}
     together: list[set[Any]] = []
+    writers: set[Any] = set()
 
     def visit(owner: Any) -> None:
         function = code_of(owner.adj).func
@@ -169,7 +179,10 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
             return
         owners[function] = owner
         found: set[Any] = set()
-        for _, called in read(owner).functions():
+        source = read(owner)
+        if any(f is function for f, _, _ in effects.array_stores) or any(map(_writes, dict(source.calls()).values())):
+            writers.add(function)
+        for _, called in source.functions():
             overloads = declared_overloads(called)
             if all(_followed(overload) for overload in overloads):
                 for overload in overloads:
@@ -187,12 +200,14 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
         if hazard.kind in CURED:
             changed[hazard.site.file].add(hazard.site.line)
     order = _callees_first(code_of(kernel.adj).func, callees)
-    chosen = {order[-1]}
+    for function in order:
+        if callees[function] & writers:
+            writers.add(function)
+    chosen = {order[-1]} | writers
     for function in order:
         code = code_of(owners[function].adj)
-        lines = range(code.first_line, code.first_line + len(code.lines))
         wrong = any(loop.wrong for loop in needs.get(function, ()))
-        if wrong or any(line in lines for line in changed.get(code.file, ())):
+        if wrong or any(line in lines(code) for line in changed.get(code.file, ())):
             chosen.add(function)
     while True:
         # Overloads are rewritten together, and with them all that call them.
@@ -204,10 +219,21 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     rewritten: dict[Any, FunctionPlan] = {}
     for function in order:
         if function in chosen:
-            plan = FunctionPlan(function, owners[function], _merged(needs.get(function, [])))
+            code = code_of(owners[function].adj)
+            remainders = frozenset(
+                (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
+            )
+            plan = FunctionPlan(function, owners[function], _merged(needs.get(function, [])), remainders)
             rewritten[function] = plan
             stores = {(line, column) for f, line, column in effects.array_stores if f is function}
-            _LoopPlanner(plan, stores, rewritten, tiled=effects.tiled).run()
+            for hazard in effects.hazards:
+                if hazard.kind == "local-array" and hazard.site.file == code.file and hazard.site.line in lines(code):
+                    _, others = local_arrays(read(owners[function]))
+                    if others:
+                        raise _RefusedError(
+                            f"the thread's own array {_list(others)} is large, or more than indexed", None
+                        )
+            _LoopPlanner(plan, stores, rewritten, writers, tiled=effects.tiled).run()
     reasons = [
         f"line {loop.needs.site.line}, `{loop.needs.site.code}`: {loop.describe()}"
         for plan in rewritten.values()
@@ -216,7 +242,23 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     ]
     if any(h.kind == "component" for h in effects.hazards):
         reasons.append("components of local vectors and structs are assigned by making a new one")
-    return AdjointPlan(rewritten, effects.array_stores, tuple(reasons))
+    if any(h.kind == "local-array" for h in effects.hazards):
+        reasons.append("the thread's own arrays are vectors and matrices")
+    if any(h.kind == "replayed" for h in effects.hazards):
+        reasons.append("functions that store to arrays run again without that")
+    if effects.remainders:
+        reasons.append("fractions and remainders are written with wp.trunc")
+    return AdjointPlan(rewritten, effects.array_stores, frozenset(writers - {order[-1]}), tuple(reasons))
+
+
+def lines(code: Code) -> range:
+    """The lines of a function in its file."""
+    return range(code.first_line, code.first_line + len(code.lines))
+
+
+def _writes(called: Any) -> bool:
+    """Whether a builtin writes to an array."""
+    return builtin_name(called).startswith(("atomic_", "tile_atomic_", "tile_store", "tile_scatter"))
 
 
 def _followed(function: Any) -> bool:
@@ -276,14 +318,21 @@ class _LoopPlanner:
     """Decides about the loops of one function."""
 
     def __init__(
-        self, plan: FunctionPlan, stores: set[Place], rewritten: dict[Any, FunctionPlan], *, tiled: bool
+        self,
+        plan: FunctionPlan,
+        stores: set[Place],
+        rewritten: dict[Any, FunctionPlan],
+        writers: set[Any],
+        *,
+        tiled: bool,
     ) -> None:
-        self.plan, self.rewritten, self.tiled = plan, rewritten, tiled
+        self.plan, self.rewritten, self.writers, self.tiled = plan, rewritten, writers, tiled
         self.source: Source = read(plan.owner)
+        self.vectors, _ = local_arrays(self.source)
         self.structure = Structure(self.source.names, plan.loops, results=1)
         self.body, _ = self.structure.block(self.source.tree.body)
         self.source.local |= {*self.structure.flags.values(), *self.structure.returned}
-        self.uses = Uses(self.source, stores)
+        self.uses = Uses(self.source, stores - stores_into(self.source, self.vectors))
         self.nodes: list[_Node] = []
         self.taken: list[tuple[int, ast.stmt]] = []
         self.count = 0
@@ -325,7 +374,7 @@ class _LoopPlanner:
     def _start(self, node: _Node) -> None:
         """What the analysis asks for."""
         plan, needs = node.plan, node.plan.needs
-        if needs.active and (needs.inside or needs.left):
+        if needs.active and (needs.inside or needs.left or self._assigned(node) & self.vectors.keys()):
             plan.mode = "turns"
         plan.after |= needs.after & self._assigned(node)
         if place(node.loop) in self.structure.returning:
@@ -365,9 +414,7 @@ class _LoopPlanner:
 
     def _grow(self, node: _Node) -> None:
         plan = node.plan
-        holds = any(node in other.around and other.plan.mode != "as it is" for other in self.nodes)
-        holds = holds or bool(self._arguments(node.loop))
-        if plan.needs.active and holds and self._carried(node) & self._taken_in(node):
+        if plan.needs.active and self._carried(node) & self._taken_in(node):
             plan.mode = "turns"
         plan.after |= self._assigned(node) & self._taken_behind(node)
         if plan.mode == "as it is" and plan.after:
@@ -430,6 +477,11 @@ class _LoopPlanner:
                 raise _RefusedError("it calls wp.tid()", site)
             if builtin_name(called).startswith("atomic_"):
                 raise _RefusedError(f"what the loop keeps depends on `{ast.unparse(call)}`", site)
+        head = loop.test if isinstance(loop, ast.While) else loop.iter
+        for call, called in calls_in(self.source, [head]):
+            overloads = declared_overloads(called) if hasattr(called, "adj") else []
+            if any(code_of(overload.adj).func in self.writers for overload in overloads):
+                raise _RefusedError(f"`{ast.unparse(call)}` writes to arrays", site)
         inside = [s for s in loop.body if self.uses.reads(s) & queries(self.uses, loop)]
         if inside:
             raise _RefusedError("the query is used in its loop", site)

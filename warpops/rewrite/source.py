@@ -205,7 +205,7 @@ def make_kernel(kernel: Any, function: types.FunctionType, key: str) -> Any:
 
 def make_func(function: types.FunctionType, key: str, overload_of: Any = None) -> Any:
     """A ``wp.Function``, in a module of its own, or an overload of another one of that key."""
-    return _warp.sibling_function(function, key, None if overload_of is None else overload_of.module)
+    return _warp.sibling_function(function, key, overload_of)
 
 
 __all__ = [

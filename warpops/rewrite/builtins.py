@@ -1,0 +1,79 @@
+"""Builtins whose adjoint Warp leaves out, written in others whose adjoint it has."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Set
+from typing import Any
+
+import warp as wp
+
+from .flow import Place, builtin_name, name, place
+from .source import Source
+
+
+@wp.func
+def fraction(x: wp.Float):  # type: ignore[no-untyped-def]
+    return x - wp.trunc(x)
+
+
+@wp.func
+def remainder(a: wp.Float, b: wp.Float):  # type: ignore[no-untyped-def]
+    return a - b * wp.trunc(a / b)
+
+
+_Vector = wp.types.vector(length=Any, dtype=wp.Float)
+
+
+@wp.func  # type: ignore[no-redef]
+def remainder(a: _Vector, b: _Vector):  # type: ignore[no-untyped-def, valid-type]  # noqa: F811
+    turns = type(a)()  # type: ignore[misc]
+    for k in range(len(a)):
+        turns[k] = wp.trunc(a[k] / b[k])  # type: ignore[index]
+    return a - wp.cw_mul(b, turns)
+
+
+WRITTEN: dict[str, Any] = {"frac": fraction, "mod": remainder}
+"""By the builtin's name."""
+
+
+def replace_builtins(source: Source, places: Set[Place], named: Callable[[str, Any], str]) -> None:
+    """Write the builtins at these places of a function's tree so that Warp differentiates them.
+
+    Args:
+        places: of calls, ``%`` and ``%=``.
+        named: gives an object a name in the function's scope.
+    """
+    tree = _Replacer(source, places, named).visit(source.tree)
+    ast.fix_missing_locations(tree)
+
+
+class _Replacer(ast.NodeTransformer):
+    def __init__(self, source: Source, places: Set[Place], named: Callable[[str, Any], str]) -> None:
+        self.source, self.places, self.named = source, places, named
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        at = place(node)
+        self.generic_visit(node)
+        written = WRITTEN.get(builtin_name(self.source.meaning(node.func)))
+        if at in self.places and written is not None:
+            node.func = name(self.named(written.key, written))
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        at = place(node)
+        self.generic_visit(node)
+        return self._remainder(node.left, node) if at in self.places and isinstance(node.op, ast.Mod) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        at = place(node)
+        self.generic_visit(node)
+        if at not in self.places or not isinstance(node.op, ast.Mod):
+            return node
+        old = ast.parse(ast.unparse(node.target), mode="eval").body
+        return ast.copy_location(ast.Assign([node.target], self._remainder(old, node)), node)
+
+    def _remainder(self, left: ast.expr, node: ast.BinOp | ast.AugAssign) -> ast.expr:
+        right = node.right if isinstance(node, ast.BinOp) else node.value
+        function = name(self.named("remainder", WRITTEN["mod"]))
+        return ast.copy_location(ast.Call(function, [left, right], []), node)
