@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import inspect
 import itertools
@@ -483,3 +484,73 @@ def size_in_bytes(warp_type: Any) -> int:
 def make_struct(title: str, fields: dict[str, Any]) -> Any:
     """A ``wp.struct`` type."""
     return wp.struct(type(title, (), {"__annotations__": fields, "__module__": __name__}), module="unique")
+
+
+# --- what Warp's code generation makes of a source --------------------------------------------------------------------
+
+
+def module_options(kernel: Any) -> dict[str, Any]:
+    """The options that a kernel is built with."""
+    return {**kernel.module.options, **kernel.options}
+
+
+def types_of(found: Any) -> Any:
+    """The type of what Warp made of an expression; a list for several results, None for what isn't a value."""
+    if isinstance(found, _codegen.Var):
+        return _types.strip_reference(found.type)
+    if isinstance(found, (list, tuple)):
+        return [types_of(item) for item in found]
+    return None
+
+
+def watch_build(
+    adjoint: Any,
+    options: dict[str, Any],
+    evaluated: Callable[[Any, Any], None],
+    resolved: Callable[[Any, Any, list[str]], None],
+) -> None:
+    """Let Warp generate the code of a function, and tell what it makes of each node. Nothing of Warp's changes.
+
+    Args:
+        adjoint: the function's.
+        options: of the module.
+        evaluated: called with each node and what came of it.
+        resolved: called with each node in which a function was called, the overload, and the parameters given.
+    """
+    own = copy.copy(adjoint)
+    own.used_by_backward_kernel = own.force_adjoint_codegen = False
+    nodes: list[Any] = []
+
+    def evaluate(node: Any) -> Any:
+        nodes.append(node)
+        try:
+            found = _codegen.Adjoint.eval(own, node)
+        finally:
+            nodes.pop()
+        evaluated(node, found)
+        return found
+
+    def resolve(func: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:
+        found = _codegen.Adjoint.resolve_call(own, func, args, kwargs, *rest, **named)
+        # Warp's own calls, which load and convert, come without the nodes of their arguments.
+        if named.get("arg_nodes") is not None or not found[0].is_builtin():
+            resolved(nodes[-1], found[0], list(found[1]))
+        return found
+
+    own.eval, own.resolve_call = evaluate, resolve
+    with _loading:
+        own.build(None, dict(options))
+
+
+def strict_type(warp_type: Any) -> Any:
+    """A scalar type as Warp has it: ``float`` is ``float32``."""
+    return _types.type_to_warp(warp_type)
+
+
+def operator_name(operator: Any) -> str:
+    """The builtin behind an operator of Python's."""
+    return str(_codegen.builtin_operators[type(operator)])
+
+
+def is_transform(warp_type: Any) -> bool:
+    return getattr(warp_type, "_wp_generic_type_str_", "") == "transform_t"

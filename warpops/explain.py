@@ -173,7 +173,7 @@ def _gradient(writer: _Writer, plan: OpPlan) -> None:
             writer.line(f"cotangent of {slot.label}: copied, since the adjoint consumes it", 1)
     saved = [slot.label for slot in plan.kept]
     writer.line(f"saved besides the inputs: {', '.join(saved) if saved else 'nothing'}", 1)
-    for slot in filter(plan.saved_after, plan.inputs):
+    for slot in plan.written_back:
         writer.line(f"{slot.label}: saved as the launch leaves it, since the adjoint needs what was written", 1)
     for slot in plan.gradients:
         if not slot.null_adjoint_safe:

@@ -67,12 +67,7 @@ class FrontEmitter(FunctionEmitter):
             with text.deeper():
                 self._emit_traced()
             self._emit_numbers()
-            if self.plan.device_argument:
-                arrays = [s.name for s in self.plan.inputs if s.is_array]
-                absent = " and ".join(["device is None", *(f"{name} is None" for name in arrays if "." not in name)])
-                if not any(p.struct for p in self.plan.parameters):
-                    text.add(f"if {absent}:")
-                    text.add(f"    device = {self.use('get_default_device')}()")
+            self._emit_device()
             if self.plan.recalls_forward:
                 self._emit_recall()
             text.add(
@@ -88,6 +83,14 @@ class FrontEmitter(FunctionEmitter):
             text.add(f"{result} = {call}")
             text.add(f"{self.use('recall')}.missed_forward({arguments})")
             text.add(f"return {result}")
+
+    def _emit_device(self) -> None:
+        """The default device, for an op that was given no tensor."""
+        if self.plan.device_argument and not any(p.struct for p in self.plan.parameters):
+            arrays = [s.name for s in self.plan.inputs if s.is_array]
+            absent = " and ".join(["device is None", *(f"{name} is None" for name in arrays if "." not in name)])
+            self.text.add(f"if {absent}:")
+            self.text.add(f"    device = {self.use('get_default_device')}()")
 
     def _first_results(self, call: str) -> str:
         count, extra = len(self.plan.results), len(self.front.returned) - len(self.plan.results)

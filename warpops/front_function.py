@@ -116,7 +116,7 @@ class FunctionEmitter:
                 if plan.gradient != "custom":
                     text.add("ctx.set_materialize_grads(False)")
                 saved = {name: name for name in tensors}
-                for slot in plan.saved_before:
+                for slot in plan.mutated if plan.results else ():
                     saved[slot.name] = text.free(f"{slot.name}_before", "before")
                     text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
                 names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
@@ -137,11 +137,13 @@ class FunctionEmitter:
                     if alive:
                         text.add(f"{alive[0]} = None")
                         text.add(f"ctx.alive = {self.use('alive')}({', '.join(front.handles)})")
-                for slot in filter(plan.saved_after, plan.inputs):
+                before = []
+                for slot in plan.written_back:
+                    before.append(saved[slot.name])
                     saved[slot.name] = text.free(f"new_{slot.name}", "new")
                     if slot.role == "mutated":
                         text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
-                text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive])})")
+                text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive, *before])})")
                 if numbers:
                     text.add(f"ctx.numbers = {self.tuple_of(numbers)}")
                 silent = [r for s, r in zip(plan.result_slots, returned, strict=False) if not s.differentiable]
@@ -173,8 +175,9 @@ class FunctionEmitter:
                     text.add(f"{self.use('refuse_gradient')}()")
                     return
                 text.add(f"if {self.use('grad_enabled')}():")
-                text.add(f"    return {self.use('backward_once')}({self.classname}, ctx, {', '.join(cots)})")
-                text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
+                text.add(f"    return {self.use('backward_again')}(ctx, {', '.join(cots)})")
+                before = [text.free(f"{slot.name}_before", "before") for slot in plan.written_back]
+                text.add(f"{self.tuple_of([*tensors, *kept, *alive, *before])} = ctx.saved_tensors")
                 if numbers:
                     text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
                 positions = [arguments.index(s.name) for s in plan.gradients]

@@ -8,7 +8,7 @@ import pickle
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import warp as wp
@@ -22,6 +22,9 @@ from .instance import Instance, Instances
 from .kernel import MISSING
 from .plan import OpPlan
 from .register import Registration
+
+if TYPE_CHECKING:
+    from .tangent_op import TangentOp
 
 _lock = locks.reentrant()
 _ops: weakref.WeakValueDictionary[str, WarpOp] = weakref.WeakValueDictionary()
@@ -91,6 +94,7 @@ class WarpOp:
         made.runtime.numbered = self._numbered
         self._plan, self._backward, self._vmap = plan, backward, vmap
         self._registration, self._call = made, made.call
+        self._tangent: TangentOp | None = None
 
     def register_backward(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Give the op a backward of your own, in place of the kernel's adjoint.
@@ -219,6 +223,22 @@ class WarpOp:
     def source(self) -> str:
         """The Python text that was generated for this op: its launches, its front-end, its autograd function."""
         return self._registration.source
+
+    @property
+    def tangent(self) -> TangentOp:
+        """The op's tangent, an op ``namespace::name_tangent``: the op's arguments, then ``tangent_<name>`` for each float
+        array or struct field (None is zero); the op's results, then one tangent for each float result. Made when it is
+        first asked for.
+
+        Raises:
+            GradientError: the op has no float input, or no float output.
+        """
+        with _lock:
+            if self._tangent is None:
+                from .tangent_op import TangentOp
+
+                self._tangent = TangentOp(self, self._registration)
+            return self._tangent
 
     def explain(self) -> str:
         """Roles, shapes, launch size, initial values and gradient policy, each with its reason, as text.

@@ -29,7 +29,7 @@ class Operators:
     traced: Callable[[tuple[Any, ...]], Any]
     transforms: Callable[[], Any]
     cast: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    refuse_tangents: Callable[[tuple[Any, ...]], None]
+    has_tangents: Callable[[tuple[Any, ...]], bool]
 
     def run_public(self, *arguments: Any, **named: Any) -> Any:
         """The public op."""
@@ -37,7 +37,6 @@ class Operators:
         function = self.eager()
         if function is None:
             raise RuntimeError(f"{self.name} is gone: its WarpOp was collected")
-        self.refuse_tangents(arguments)
         if _torch.functorch_level() is not None and _torch.is_wrapped(arguments):
             raise GradientError(
                 f"{self.name}: torch.func.grad, vjp and jacrev work on op(...) in eager code, not on op.overload "
@@ -46,6 +45,8 @@ class Operators:
         if torch.compiler.is_compiling():
             self.pin()
             return self.traced(arguments)
+        if self.has_tangents(arguments):
+            return self.transforms().call(arguments)
         return function(*arguments)
 
     def run_cast(self, *arguments: Any, **named: Any) -> Any:

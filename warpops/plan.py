@@ -166,14 +166,12 @@ class OpPlan:
         """The adjoint launch gets arrays of its own for some that were saved."""
         return any(self.adjoint_data(slot) != "as it is" for slot in self.slots)
 
-    def saved_after(self, slot: Slot) -> bool:
-        """What is saved of a given array that the kernel writes: what the launch left, in place of what it found."""
-        return self.gradient == "adjoint" and slot.role in ("inout", "mutated") and slot.state == "after"
-
     @cached_property
-    def saved_before(self) -> tuple[Slot, ...]:
-        """The arrays of which a copy is made before the launch changes them."""
-        return tuple(s for s in self.inputs if s.role == "mutated" and self.results and not self.saved_after(s))
+    def written_back(self) -> tuple[Slot, ...]:
+        """The given arrays whose adjoint needs what the launch left in them. What they held before is saved too: the
+        derivatives of the gradient start from that."""
+        wanted = ("inout", "mutated") if self.gradient == "adjoint" else ()
+        return tuple(s for s in self.inputs if s.role in wanted and s.state == "after")
 
     def adjoint_data(self, slot: Slot) -> Literal["as it is", "copied", "made again"]:
         """What the adjoint launch gets for an array's data, of what was saved: what runs again in it may write there.

@@ -146,7 +146,7 @@ class Runtime(Conversions, Traced, Operators):
             "traced_forward": self.traced_forward,
             "traced_backward": self.traced_backward,
             "partial": functools.partial,
-            "backward_once": self.backward_once,
+            "backward_again": self.backward_again,
             "custom_backward": self.custom_backward,
         }
 
@@ -297,8 +297,7 @@ class Runtime(Conversions, Traced, Operators):
         """A call under autocast, forward-mode AD or a torch.func transform."""
         if _torch.autocast_active():
             arguments = self.cast(arguments)
-        self.refuse_tangents(arguments)
-        if _torch.functorch_level() is not None:
+        if _torch.functorch_level() is not None or self.has_tangents(arguments):
             return self.transforms().call(arguments)
         return self.eager()(*arguments)
 
@@ -317,13 +316,9 @@ class Runtime(Conversions, Traced, Operators):
             lease.transforms = Transforms(self)
         return lease.transforms
 
-    def refuse_tangents(self, arguments: tuple[Any, ...]) -> None:
-        for slot, value in zip(self.plan.inputs, arguments, strict=False):
-            if isinstance(value, torch.Tensor) and _torch.has_tangent(value):
-                raise GradientError(
-                    f"{self.name}: argument '{slot.label}' carries a forward-mode tangent (jvp), and Warp has no forward "
-                    f"mode; use reverse mode (torch.func.vjp, grad, jacrev)"
-                )
+    def has_tangents(self, arguments: tuple[Any, ...]) -> bool:
+        """Whether a tensor carries a forward-mode tangent."""
+        return any(isinstance(value, torch.Tensor) and _torch.has_tangent(value) for value in arguments)
 
     def cast(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Autocast: bring float16, bfloat16 and float32 to the kernel's own dtype."""
@@ -355,33 +350,31 @@ class Runtime(Conversions, Traced, Operators):
 
     # --- double backward ----------------------------------------------------------------------------------------------
 
-    def backward_once(self, function: Any, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-        """A backward that is itself recorded: right as it is, an error where it is differentiated."""
-        with torch.no_grad():
-            found = function.backward(ctx, *cotangents)
-        grads: tuple[Any, ...] = found if isinstance(found, tuple) else (found,)
-        tensors = [g for g in grads if g is not None]
-        sources = [t for t in (*ctx.saved_tensors, *cotangents) if isinstance(t, torch.Tensor) and t.requires_grad]
-        if not sources or not tensors:
-            return grads
-        linked = iter(_Once.apply(self.name, len(tensors), *tensors, *sources))  # type: ignore[no-untyped-call]
-        return tuple(None if g is None else next(linked) for g in grads)
-
-
-class _Once(torch.autograd.Function):
-    """Passes gradients on, tied to what they depend on; its own backward raises."""
-
-    @staticmethod
-    def forward(ctx: Any, name: str, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.title = name
-        return tuple(t.view_as(t) for t in tensors[:count])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise GradientError(
-            f"{ctx.title}: double backward: the gradient of this op comes from Warp's adjoint, which is differentiable once; "
-            f"give the op a differentiable backward with register_backward, or with the option backward"
-        )
+    def backward_again(self, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        """The backward where it is itself recorded: an operation that is differentiable again."""
+        plan, arguments = self.plan, self.front.arguments
+        tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
+        rest = [i for i in range(len(arguments)) if i not in tensors]
+        saved = ctx.saved_tensors
+        values: list[Any] = [None] * len(arguments)
+        for position, value in zip(
+            [*tensors, *rest], [*saved[: len(tensors)], *(ctx.numbers if rest else ())], strict=True
+        ):
+            values[position] = value
+        kept = saved[len(tensors) : len(tensors) + len(plan.kept)]
+        # Saved are what the launch left in such arrays and, last of all, what they held before.
+        written = [arguments.index(slot.name) for slot in plan.written_back]
+        left = [values[position] for position in written]
+        for position, value in zip(written, saved[len(saved) - len(written) :], strict=True):
+            values[position] = value
+        live = [c for c, slot in zip(cotangents, plan.result_slots, strict=True) if slot.differentiable]
+        positions = [arguments.index(slot.name) for slot in plan.gradients]
+        needs = [bool(ctx.needs_input_grad[position]) for position in positions]
+        found = self.transforms().backward_function.apply(*values, *kept, *left, *live, needs)
+        grads: list[Any] = [None] * len(arguments)
+        for position, grad in zip(positions, found, strict=True):
+            grads[position] = grad
+        return tuple(grads)
 
 
 def increment_version(tensor: torch.Tensor | None) -> None:

@@ -33,6 +33,10 @@ class Text:
             self._taken.add(found)
         return found
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Names that are the user's too."""
+        self._taken.update(names)
+
     def local(self, name: str) -> str:
         """A local variable derived from an argument."""
         return self.free(name, "local")

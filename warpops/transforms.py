@@ -14,12 +14,13 @@ import torch
 
 from . import _torch, locks
 from .batched import batched_plan, batched_registration, element
-from .copies import copy_of
-from .errors import ArgumentError, GradientError
+from .errors import ArgumentError, GradientError, SignatureError
 from .functions import make_backward, make_forward
 from .map_checks import mapped_results
 from .mapped import record
 from .rewrite import UnbatchableError
+from .rewrite.tangent import TangentError
+from .tangents import Tangent, refused, tangent_plan, tangent_registration
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -47,6 +48,7 @@ class Transforms:
         self.forward_function = make_forward(self)
         self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
         self._registration: Any = None
+        self._tangents: dict[tuple[int, frozenset[str]], Tangent] = {}
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
         """The op under the active transforms."""
@@ -55,15 +57,19 @@ class Transforms:
                 self.refuse_mutation()
             if torch.is_grad_enabled():
                 self.runtime.refuse_mutation(arguments)
-        before = self.plan.saved_before
-        found = [copy_of(v) for s, v in zip(self.plan.inputs, arguments, strict=False) if s in before]
-        returned = self.forward_function.apply(*arguments, *found)
+        returned = self.forward(arguments)
         count = len(self.plan.results)
         if count == 0:
             return None
         if not isinstance(returned, tuple):
             return returned
         return returned[0] if count == 1 else returned[:count]
+
+    def forward(self, arguments: tuple[Any, ...]) -> Any:
+        """The raw forward, differentiable; what mutated arrays hold before goes with it."""
+        inputs = zip(arguments, self.plan.inputs, strict=False)
+        before = [None if v is None else v.clone() for v, slot in inputs if slot.role == "mutated"]
+        return self.forward_function.apply(*arguments, *before)
 
     def refuse_mutation(self) -> None:
         raise GradientError(
@@ -73,6 +79,40 @@ class Transforms:
 
     def refuse_gradient(self) -> None:
         raise GradientError(f"{self.name} has no gradient: {self.plan.gradient_why} [backward]")
+
+    # --- derivatives of derivatives -----------------------------------------------------------------------------------
+
+    def tangent(self, values: tuple[Any, ...], active: frozenset[str], what: str) -> Tangent:
+        """The tangent op for the inputs that have a tangent, made when it is first wanted.
+
+        Args:
+            values: the op's arguments.
+            active: the inputs, by schema name.
+            what: the derivative that is asked for, for messages.
+
+        Raises:
+            GradientError: the op has none.
+        """
+        instance = self.runtime.instances.select(values)
+        key = (id(instance), active)
+        with _lock:
+            found = self._tangents.get(key)
+            if found is None:
+                try:
+                    made = tangent_plan(instance.plan, active, everything=self._given(values))
+                    types = [slot.leaf.type_name for slot in instance.plan.slots]
+                    registration = tangent_registration(made.plan, self.name, self.path, active, types)
+                except (TangentError, SignatureError) as error:
+                    raise refused(self.name, what, error) from error
+                transforms = Transforms(registration.runtime, None, registration.name)
+                transforms._registration = registration
+                found = self._tangents[key] = Tangent(transforms, instance.plan, made)
+        return found
+
+    def _given(self, values: tuple[Any, ...]) -> frozenset[str]:
+        """The inputs of a call that can have a tangent."""
+        inputs = zip(self.plan.inputs, values, strict=False)
+        return frozenset(s.name for s, v in inputs if s.differentiable and v is not None)
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
@@ -134,7 +174,8 @@ class Transforms:
             size = info.batch_size
             moved = self._lead(batched, values[:count], dims[:count], names, size)
             rest = [_lead(v, d, size) for v, d in zip(values[count:-1], dims[count:-1], strict=True)]
-            kept, cotangents = rest[: len(self.plan.kept)], rest[len(self.plan.kept) :]
+            saved = len(self.plan.kept) + len(self.plan.written_back)
+            kept, cotangents = rest[:saved], rest[saved:]
             # A generic op has a place for each array that may have a gradient; the batched one is concrete.
             live = {s.name for s in batched.front.cotangents}
             cotangents = [c for c, s in zip(cotangents, self.front.cotangents, strict=True) if s.name in live]

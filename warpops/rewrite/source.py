@@ -28,6 +28,10 @@ class Names:
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
 
+    def has(self, name: str) -> bool:
+        """Whether a name is taken."""
+        return name in self._taken
+
     def fresh(self, name: str) -> str:
         """``name``, or a variation of it."""
         while name in self._taken:

@@ -1,0 +1,175 @@
+"""The tangent kernel: a kernel that computes, beside each float of the user's kernel, its directional derivative.
+
+It is made statement by statement. Each float array, local and struct has a twin; integers and control flow stay as they
+are. It is a kernel like any other, with an adjoint of Warp's, so that second derivatives follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _warp
+from ..effects.source import is_struct
+from .source import make_func, make_function, make_kernel
+from .tangent_expressions import Expressions
+from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError
+from .tangent_statements import Statements
+from .typed import Typed, UntypedError, typed
+
+
+@dataclass(frozen=True)
+class TangentFunction:
+    """The tangent of one of the user's functions, for the parameters that have one."""
+
+    function: Any
+    """It takes the function's parameters, then their tangents; it returns the values, then their tangents."""
+    twins: Mapping[str, str]
+    """The parameter that takes a parameter's tangent."""
+    results: tuple[bool, ...]
+    """Which results have a tangent."""
+    writes: bool
+    """It writes tangents into arrays."""
+    loses: frozenset[str]
+    """Array parameters without a tangent that it stores values with one into."""
+
+
+def tangent_kernel(
+    kernel: Any, twins: Mapping[str, str | None], dropped: Collection[str], written: Collection[str]
+) -> Any:
+    """Make the tangent kernel of a concrete kernel.
+
+    Args:
+        kernel: the user's.
+        twins: by the dotted name of each float array of the arguments, the name of the argument that holds its tangent;
+            None where the tangent is zero.
+        dropped: arrays that are stored to, and that the new kernel leaves out.
+        written: arrays whose tangent is stored wherever the array is.
+
+    Returns:
+        A ``wp.Kernel`` with the arguments of ``kernel`` (less ``dropped``), then the twins in their order.
+
+    Raises:
+        TangentError: something has no tangent.
+    """
+    maker = _Maker(_warp.module_options(kernel))
+    read = _read(kernel, maker.options)
+    scope = Scope(kernel, read)
+    for name in twins.values():
+        if name is not None and scope.names.fresh(name) != name:
+            raise TangentError(f"the kernel uses the name '{name}', which its tangent needs")
+    scope.leaves, scope.heads = dict(twins), frozenset(read.arguments)
+    types = dict(_warp.argument_types(kernel))
+    maker.body(scope, lambda statements: _struct_twins(statements, twins, types), dropped, written)
+    name = f"{read.tree.name}_tangent"
+    parameters = [n for n in types if n not in dropped]
+    annotations = {n: types[n] for n in parameters}
+    for label, twin in twins.items():
+        if twin is not None:
+            annotations[twin] = _type_at(types, label)
+    text = scope.text(name, annotations)
+    function = make_function(scope.code.func, text, name, scope.given, annotations)
+    return make_kernel(kernel, function, name)
+
+
+def _read(owner: Any, options: dict[str, Any]) -> Typed:
+    try:
+        return typed(owner, options)
+    except UntypedError as error:
+        raise TangentError(f"Warp can't build '{owner.key}': {error}") from error
+
+
+def _type_at(types: Mapping[str, Any], label: str) -> Any:
+    """The type of an argument, or of a field of one."""
+    head, *rest = label.split(".")
+    found = types[head]
+    for part in rest:
+        found = found.vars[part].type
+    return found
+
+
+def _struct_twins(statements: Statements, twins: Mapping[str, str | None], types: Mapping[str, Any]) -> None:
+    """Locals that hold the twins of struct arguments, for where one is used as a whole."""
+    scope = statements.scope
+    for name, kind in types.items():
+        if not is_struct(kind) or name not in scope.active:
+            continue
+        twin = scope.twin(name)
+        scope.add(f"{twin} = {scope.zero(kind)}")
+        for label, array in twins.items():
+            if label.split(".")[0] == name and array is not None:
+                scope.add(f"{twin}{label[len(name) :]} = {array}")
+
+
+class _Maker:
+    """Makes the tangent functions that one tangent kernel calls, each once."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self._functions: dict[tuple[Any, tuple[bool, ...]], TangentFunction] = {}
+
+    def body(
+        self, scope: Scope, begin: Any, dropped: Collection[str] = (), written: Collection[str] = ()
+    ) -> Statements:
+        """Write a function's body, anew whenever one more local turns out to have a tangent."""
+        while True:
+            scope.start()
+            statements = Statements(scope, Expressions(scope, self.function), dropped, written)
+            try:
+                begin(statements)
+                statements.write(scope.typed.tree.body)
+            except GrownError:
+                continue
+            return statements
+
+    def function(self, function: Any, active: tuple[bool, ...]) -> TangentFunction:
+        """The tangent of a user's function.
+
+        Args:
+            function: a concrete overload.
+            active: which parameters have a tangent.
+
+        Raises:
+            TangentError: it has none.
+        """
+        key = (function, active)
+        found = self._functions.get(key)
+        if found is None:
+            found = self._functions[key] = self._make(function, active)
+        return found
+
+    def _make(self, function: Any, active: tuple[bool, ...]) -> TangentFunction:
+        _check(function)
+        read = _read(function, self.options)
+        scope = Scope(function, read)
+        twins = {}
+        for name, wanted in zip(read.arguments, active, strict=True):
+            if wanted:
+                twins[name] = scope.twin(name)
+                scope.active.add(name)
+        statements = self.body(scope, lambda statements: None)
+        name = scope.names.fresh(f"{read.tree.name}_tangent")
+        annotations = dict(read.arguments) | {twin: read.arguments[n] for n, twin in twins.items()}
+        text = scope.text(name, annotations)
+        made = make_func(make_function(scope.code.func, text, name, scope.given, annotations), name)
+        return TangentFunction(made, twins, tuple(statements.results), statements.writes, frozenset(statements.loses))
+
+
+def _check(function: Any) -> None:
+    """Refuse what has a derivative of its own, or no source."""
+    name = function.key
+    if function.native_snippet is not None:
+        raise TangentError(f"the native function '{name}' has no tangent rule")
+    root = getattr(function, "generic_parent", None) or function
+    if function.custom_grad_func is not None or root.custom_grad_func is not None:
+        raise TangentError(f"'{name}' has a gradient of its own (func_grad), and no tangent rule")
+    if function.custom_replay_func is not None or root.custom_replay_func is not None:
+        raise TangentError(f"'{name}' has a replay of its own (func_replay), and no tangent rule")
+    if any(_warp.is_function_type(t) for t in function.input_types.values()):
+        raise TangentError(f"'{name}' takes a function, and has no tangent rule")
+    if getattr(function.adj, "ref_params", None):
+        raise TangentError(f"'{name}' takes a reference (wp.ref), and has no tangent rule")
+
+
+__all__ = ["MixedArraysError", "TangentError", "tangent_kernel"]

@@ -1,0 +1,163 @@
+"""The tangent of a builtin's result, by the rules of ``tangent_rules`` and ``tangent_compositions``."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .. import _warp
+from ..effects.source import is_array
+from .tangent_compositions import COMPOSED, composed
+from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS
+from .tangent_scope import Form, MixedArraysError, Scope, has_tangent, scalar_of
+from .tangent_text import atom, parsed, summed
+
+CONSTRUCTORS = frozenset({"vector", "matrix", "quaternion", "transformation", "spatial_vector"})
+TYPE_ARGUMENTS = frozenset({"dtype", "length", "shape"})
+
+
+class Builtins:
+    """Applies the rules within one function."""
+
+    def __init__(self, scope: Scope, users: Callable[..., list[Form]]) -> None:
+        """``users(node, overload, forms, kind)`` calls a function that has a source."""
+        self.scope, self.users = scope, users
+
+    def derive(
+        self, node: ast.AST, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
+    ) -> list[Form]:
+        """A builtin of which an argument has a tangent."""
+        scope = self.scope
+        if name == "mul" and all(_warp.is_transform(f.type) for f in forms):
+            name = "transform_multiply"
+        if name in ("div", "div_approx") and _components(forms[1].type):
+            name = "div_by_components"
+        if name in FLAT:
+            return [Form(text(*(f.text for f in forms)), kind)]
+        composition = COMPOSED.get((name, parameters[0]))
+        if composition is not None and not (name in ("min", "max") and len(forms) == 2):
+            overload = composed(composition).get_overload([f.type for f in forms], {})
+            return self.users(node, overload, forms, kind)
+        if name in LINEAR and "scale" not in parameters:
+            return [self._linear(node, name, parameters, forms, kind, text)]
+        if name in PRODUCTS:
+            forms = [self.scope.kept(f) for f in forms]
+            values = [f.text for f in forms]
+            terms = [text(*values[:k], f.tangent, *values[k + 1 :]) for k, f in enumerate(forms) if f.tangent]
+            return [Form(text(*values), kind, summed(terms))]
+        if name == "determinant":
+            return [self._determinant(forms[0], kind, text)]
+        if name in COMPONENTWISE and _components(kind):
+            return [self._componentwise(name, parameters, forms, kind, text)]
+        if name in ROWS:
+            return [self._row(name, parameters, forms, kind, text)]
+        raise scope.refuse(node, f"'{name}' has no tangent rule")
+
+    def _linear(
+        self, node: ast.AST, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
+    ) -> Form:
+        value = text(*(f.text for f in forms))
+        same = all(f.type is kind or scalar_of(f.type) is f.type for f in forms)
+        if name in ("add", "sub") and same and all(_same(f.type, kind) for f in forms if f.tangent is not None):
+            a, b = (f.tangent for f in forms)
+            if b is None:
+                return Form(value, kind, a)
+            if a is None:
+                return Form(value, kind, b if name == "add" else f"(-{atom(b)})")
+        forms = [self.scope.kept(f, "c") if not has_tangent(f.type) and name == "where" else f for f in forms]
+        value = text(*(f.text for f in forms))
+        parts = []
+        for parameter, form in zip(parameters, forms, strict=True):
+            if parameter in TYPE_ARGUMENTS or (not has_tangent(form.type) and name not in CONSTRUCTORS):
+                parts.append(form.text)
+            elif form.tangent is None and is_array(form.type):
+                raise self.scope.refuse(
+                    node, "an array with a tangent and one without are used as one", MixedArraysError
+                )
+            elif has_tangent(form.type):
+                parts.append(form.tangent or self.scope.zero(form.type))
+            else:
+                parts.append(self.scope.number(0.0, scalar_of(kind)))
+        return Form(value, kind, text(*parts))
+
+    def _row(self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]) -> Form:
+        rows = ROWS[name]
+        wanted = [(rows[p], p) for p, f in zip(parameters, forms, strict=True) if f.tangent is not None]
+        used = {n.id for term, _ in wanted if term for n in ast.walk(ast.parse(term)) if isinstance(n, ast.Name)}
+        forms = [self.scope.kept(f) if p in used else f for p, f in zip(parameters, forms, strict=True)]
+        value = Form(text(*(f.text for f in forms)), kind)
+        if "r" in used:
+            value = self.scope.kept(value, "r")
+        tangents = {}
+        for parameter, form in zip(parameters, forms, strict=True):
+            if form.tangent is not None:
+                again = rows[parameter].count(f"d_{parameter}") > 1
+                tangents[f"d_{parameter}"] = self.scope.kept_tangent(form) if again else form.tangent
+        meaning = {p: f.text for p, f in zip(parameters, forms, strict=True)} | {"r": value.text} | tangents
+        terms = [self._term(term, meaning, scalar_of(kind)) for term, _ in wanted if term]
+        if not terms:
+            return value
+        return Form(value.text, kind, summed(terms))
+
+    def _term(self, term: str, meaning: dict[str, str], scalar: Any) -> str:
+        return ast.unparse(_Term(self.scope, meaning, scalar).visit(ast.parse(term, mode="eval").body))
+
+    def _componentwise(
+        self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
+    ) -> Form:
+        """A row for each component of a vector or matrix."""
+        scalar = scalar_of(kind)
+        forms = [Form(f.text, f.type, f.tangent and self.scope.kept_tangent(f)) for f in map(self.scope.kept, forms)]
+        shape = tuple(kind._shape_)
+        places = [(i,) for i in range(shape[0])]
+        if len(shape) == 2:
+            places = [(i, j) for i in range(shape[0]) for j in range(shape[1])]  # type: ignore[misc]
+        parts = []
+        for place in places:
+            index = ", ".join(map(str, place))
+            items = [
+                Form(f"{f.text}[{index}]", scalar, f.tangent and f"{f.tangent}[{index}]") if _components(f.type) else f
+                for f in forms
+            ]
+            meaning = {p: f.text for p, f in zip(parameters, items, strict=True)}
+            meaning |= {f"d_{p}": f.tangent for p, f in zip(parameters, items, strict=True) if f.tangent is not None}
+            rows = [ROWS[name][p] for p, f in zip(parameters, items, strict=True) if f.tangent is not None]
+            terms = [self._term(row, meaning, scalar) for row in rows if row]
+            parts.append(summed(terms))
+        return Form(text(*(f.text for f in forms)), kind, f"{self.scope.type_text(kind)}({', '.join(parts)})")
+
+    def _determinant(self, form: Form, kind: Any, text: Callable[..., str]) -> Form:
+        """Linear in each row, so right where the matrix is singular too."""
+        form = self.scope.kept(form)
+        tangent = self.scope.kept_tangent(form)
+        count = form.type._shape_[0]
+        terms = []
+        for row in range(count):
+            rows = [f"{tangent if i == row else form.text}[{i}]" for i in range(count)]
+            terms.append(text(f"{self.scope.wp}.matrix_from_rows({', '.join(rows)})"))
+        return Form(text(form.text), kind, summed(terms))
+
+
+class _Term(ast.NodeTransformer):
+    """A row's term with its names replaced."""
+
+    def __init__(self, scope: Scope, meaning: dict[str, str], scalar: Any) -> None:
+        self.scope, self.meaning, self.scalar = scope, meaning, scalar
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        text = self.meaning.get(node.id)
+        return parsed(text if text is not None else f"{self.scope.wp}.{node.id}")
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        assert isinstance(node.value, float)
+        return parsed(self.scope.number(node.value, self.scalar))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return _warp.same_types([a], [b])
+
+
+def _components(kind: Any) -> int:
+    return math.prod(getattr(kind, "_shape_", ())) if hasattr(kind, "_shape_") else 0

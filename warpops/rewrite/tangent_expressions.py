@@ -1,0 +1,309 @@
+"""The tangent of an expression."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .. import _warp
+from ..effects.source import code_of, declared_overloads, is_array, is_function, is_static, is_struct, lookup, member
+from .tangent_builtins import Builtins
+from .tangent_rules import FLAT, ROWS
+from .tangent_scope import Form, Scope, has_tangent
+from .tangent_text import atom, dotted, is_cheap, joined
+
+
+class Expressions:
+    """Evaluates expressions of one function into forms; what has to come first is written on the way."""
+
+    def __init__(self, scope: Scope, function: Callable[[Any, tuple[bool, ...]], Any]) -> None:
+        """``function(overload, active)`` is the tangent of a user's function."""
+        self.scope, self.function = scope, function
+        self.builtins = Builtins(scope, self.users)
+        self.loses: set[str] = set()
+        """Array parameters without a tangent that values with one are stored into."""
+
+    # --- forms --------------------------------------------------------------------------------------------------------
+
+    def form(self, node: ast.expr) -> Form:
+        """An expression with one value."""
+        kind = self.scope.typed.type_of(node)
+        if isinstance(node, ast.Name):
+            return Form(self.scope.plain(node), kind, self._name(node.id, kind))
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, kind)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node, kind)
+        if isinstance(node, ast.Call):
+            return self._call(node, kind)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            return self._operator(node, kind)
+        if isinstance(node, ast.IfExp) and has_tangent(kind):
+            return self._conditional(node, kind)
+        form = Form(self.condition(node), kind)
+        return self.scope.kept(form) if self._is_impure(node) else form
+
+    def _is_impure(self, node: ast.AST) -> bool:
+        """Whether evaluating it earlier or later makes a difference: random states, counters, the user's functions."""
+        for inner in ast.walk(node):
+            called = self.scope.typed.called.get(id(inner))
+            if called is not None and (not called[0].is_builtin() or is_impure(called[0])):
+                return True
+        return False
+
+    def condition(self, node: ast.expr) -> str:
+        """An expression that can have no tangent, as text."""
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call) and self._writes(inner):
+                raise self.scope.refuse(node, "a function that writes to arrays is called inside of a condition")
+        return self.scope.plain(node)
+
+    def _name(self, name: str, kind: Any) -> str | None:
+        if name in self.scope.leaves:
+            return self.scope.leaves[name]
+        if is_struct(kind) and any(t for label, t in self.scope.leaves.items() if label.startswith(f"{name}.")):
+            self.scope.activate(name)  # a struct argument used as a whole
+        if name in self.scope.active and has_tangent(kind):
+            return self.scope.twin(name)
+        return None
+
+    def _attribute(self, node: ast.Attribute, kind: Any) -> Form:
+        path = dotted(node)
+        if path in self.scope.leaves:
+            return Form(path, kind, self.scope.leaves[path])
+        if not self._is_value(node) or self._is_untouched(path):
+            return Form(self.scope.plain(node), kind)
+        base = self.form(node.value)
+        text = f"{atom(base.text)}.{node.attr}"
+        if not has_tangent(kind) or is_array(base.type):
+            return Form(text, kind)
+        return Form(text, kind, None if base.tangent is None else f"{atom(base.tangent)}.{node.attr}")
+
+    def _is_value(self, node: ast.expr) -> bool:
+        """Whether a chain of attributes starts from a value of the kernel's, and not from a module or a type."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return (
+            not isinstance(node, ast.Name)
+            or node.id in self.scope.typed.locals
+            or node.id in self.scope.typed.arguments
+        )
+
+    def _is_untouched(self, path: str | None) -> bool:
+        """A field of a struct argument that holds no array with a tangent, of a struct that nothing is stored into."""
+        if path is None or path.split(".")[0] in self.scope.active:
+            return False
+        leaves = self.scope.leaves
+        inside = any(t for label, t in leaves.items() if label.startswith(f"{path}."))
+        return not inside and any(label.startswith(f"{path.split('.')[0]}.") for label in leaves)
+
+    def _subscript(self, node: ast.Subscript, kind: Any) -> Form:
+        base = self.form(node.value)
+        index = self.index(node.slice, base.tangent is not None)
+        text = f"{atom(base.text)}[{index}]"
+        if base.tangent is None or not has_tangent(kind):
+            return Form(text, kind)
+        return Form(text, kind, f"{atom(base.tangent)}[{index}]")
+
+    def index(self, node: ast.expr, again: bool) -> str:
+        """An index as text; ``again``: it stands more than once."""
+        items = node.elts if isinstance(node, ast.Tuple) else [node]
+        parts = []
+        for item in items:
+            if isinstance(item, (ast.Slice, ast.Starred)):
+                parts.append(self.condition(item))
+                continue
+            form = self.form(item)
+            if again and not is_cheap(item):
+                form = self.scope.kept(form, "k")
+            parts.append(form.text)
+        return ", ".join(parts)
+
+    def _conditional(self, node: ast.IfExp, kind: Any) -> Form:
+        """``a if c else b``, as statements: only the side that is taken is evaluated."""
+        scope = self.scope
+        name, twin = scope.fresh("t"), scope.fresh("d_t")
+        sides = []
+        test = self.condition(node.test)
+        for header, side in ((f"if {test}:", node.body), ("else:", node.orelse)):
+            with scope.block(header):
+                form = self.form(side)
+                sides.append(form)
+                if form.type is not None:  # None: never run, for the condition is a constant
+                    scope.add(f"{twin} = {form.tangent or scope.zero(kind)}")
+                scope.add(f"{name} = {form.text}")
+        return Form(name, kind, None if all(s.tangent is None for s in sides) else twin)
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def _operator(self, node: ast.BinOp | ast.UnaryOp, kind: Any) -> Form:
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
+        operands = [self.form(part) for part in parts]
+        called = self.scope.typed.called.get(id(node))
+        if called is not None:  # the user's own operator
+            return self.users(node, called[0], operands, kind)[0]
+        if isinstance(node, ast.BinOp):
+            return self.binary(node, node.op, operands, kind)
+        (x,) = operands
+        text = f"({ast.unparse(ast.UnaryOp(node.op, ast.Name('x')))[:-1]}{atom(x.text)})"
+        if x.tangent is None or not has_tangent(kind):
+            return Form(text, kind)
+        return Form(text, kind, f"(-{atom(x.tangent)})" if isinstance(node.op, ast.USub) else x.tangent)
+
+    def binary(self, node: ast.AST, op: ast.operator, operands: list[Form], kind: Any) -> Form:
+        """An operator of Warp's own between two forms."""
+        name = _warp.operator_name(op)
+        symbol = ast.unparse(ast.BinOp(ast.Name("a"), op, ast.Name("b")))[2:-2]
+        if all(o.tangent is None for o in operands) or not has_tangent(kind):
+            return Form(joined(symbol, *(o.text for o in operands)), kind)
+        return self.builtins.derive(
+            node, name, list(ROWS.get(name, ("a", "b"))), operands, kind, lambda a, b: joined(symbol, a, b)
+        )[0]
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def called(self, node: ast.Call) -> tuple[Any, list[str]] | None:
+        """The overload that a call resolves to, and the parameters that it gives; None for what is no function."""
+        if id(node) in self.scope.typed.ambiguous:
+            raise self.scope.refuse(node, "another function is called in each turn of an unrolled loop")
+        return self.scope.typed.called.get(id(node))
+
+    def _call(self, node: ast.Call, kind: Any) -> Form:
+        if isinstance(kind, list):
+            raise self.scope.refuse(node, "several results are used as one value")
+        return self.results(node, kind)[0]
+
+    def results(self, node: ast.Call, kind: Any, root: bool = False) -> list[Form]:
+        """A call, as one form per result; a call without a result comes to no form, and is written.
+
+        Args:
+            node: the call.
+            kind: its type, or types.
+            root: nothing else is evaluated in the statement.
+        """
+        called = self.called(node)
+        if called is None or self._is_python(node):
+            return [Form(self.scope.plain(node), kind)]
+        function = called[0]
+        if not root and not function.is_builtin() and stores(function):
+            raise self.scope.refuse(node, f"'{function.key}' writes to arrays, and is called inside of an expression")
+        forms, names = self._arguments(node)
+        if not function.is_builtin():
+            return self.users(node, function, forms, kind, names)
+
+        def text(*values: str) -> str:
+            own = [v for v, n in zip(values, names, strict=True) if n is None]
+            named = [f"{n}={v}" for v, n in zip(values, names, strict=True) if n is not None]
+            return f"{self.scope.plain(node.func)}({', '.join([*own, *named])})"
+
+        own = list(function.input_types)
+        if own and own[0].startswith("*"):
+            own = [own[0]] * len(forms)
+        parameters = [n or p for n, p in zip(names, own, strict=False)]
+        if all(f.tangent is None for f in forms) or not has_tangent(kind):
+            form = Form(text(*(f.text for f in forms)), kind)
+            if function.is_differentiable and function.key not in FLAT and any(f.tangent for f in forms):
+                raise self.scope.refuse(node, f"'{function.key}' has no tangent rule")
+            return [self.scope.kept(form) if is_impure(function) and not root else form]
+        return self.builtins.derive(node, function.key, parameters, forms, kind, text)
+
+    def _arguments(self, node: ast.Call) -> tuple[list[Form], list[str | None]]:
+        forms: list[Form] = []
+        names: list[str | None] = []
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                raise self.scope.refuse(node, "a call with a starred argument has no tangent rule")
+            forms.append(self.form(argument))
+            names.append(None)
+        for keyword in node.keywords:
+            forms.append(self.form(keyword.value))
+            names.append(keyword.arg)
+        return forms, names
+
+    def _is_python(self, node: ast.Call) -> bool:
+        """``wp.static`` that depends on an unrolled loop's variable."""
+        target: Any = None
+        if isinstance(node.func, ast.Name):
+            target = lookup(self.scope.code, node.func.id)
+        elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            target = member(lookup(self.scope.code, node.func.value.id), node.func.attr)
+        return is_static(target)
+
+    # --- the user's functions -----------------------------------------------------------------------------------------
+
+    def _writes(self, node: ast.Call) -> bool:
+        """Whether a call writes tangents into arrays."""
+        called = self.scope.typed.called.get(id(node))
+        if called is None or called[0].is_builtin():
+            return False
+        arrays = [a for a in (*node.args, *(k.value for k in node.keywords)) if is_array(self.scope.typed.type_of(a))]
+        return any(self.form(a).tangent is not None for a in arrays)
+
+    def users(
+        self, node: ast.AST, function: Any, forms: list[Form], kind: Any, names: list[str | None] | None = None
+    ) -> list[Form]:
+        """A call of a user's function: its tangent function returns values, then tangents."""
+        scope = self.scope
+        parameters = list(function.input_types)
+        places = {n or p: f for n, p, f in zip(names or [None] * len(forms), parameters, forms, strict=False)}
+        plain = [f"{n}={f.text}" if n else f.text for n, f in zip(names or [None] * len(forms), forms, strict=True)]
+        kinds = kind if isinstance(kind, list) else [kind] if kind is not None else []
+        own = scope.plain(node.func) if isinstance(node, ast.Call) else ""
+        active = tuple(p in places and places[p].tangent is not None for p in parameters)
+        found = self.function(function, active) if any(active) else None
+        for lost in found.loses if found is not None else ():
+            self._lose(places[lost].text)
+        if found is None or not (any(found.results) or found.writes):
+            if not own:
+                own = scope.give(function, function.key)
+            text = f"{own}({', '.join(plain)})"
+            if kind is None:
+                scope.add(text)
+                return []
+            made = [scope.fresh("t") for _ in kinds]
+            scope.add(f"{', '.join(made)} = {text}")
+            return [Form(n, k) for n, k in zip(made, kinds, strict=True)]
+        tangents = [f"{found.twins[p]}={places[p].tangent}" for p, a in zip(parameters, active, strict=True) if a]
+        call = f"{scope.give(found.function, found.function.key)}({', '.join([*plain, *tangents])})"
+        if kind is None:
+            scope.add(call)
+            return []
+        values = [scope.fresh("t") for _ in kinds]
+        ds = [scope.fresh("d_t") if a else None for a in found.results]
+        scope.add(f"{', '.join([*values, *(d for d in ds if d is not None)])} = {call}")
+        return [Form(v, k, d) for v, k, d in zip(values, kinds, ds, strict=True)]
+
+    def _lose(self, text: str) -> None:
+        """A function stores tangents into an array that has none: a local one gets a twin."""
+        root = text.replace("[", ".").split(".")[0]
+        if root not in self.scope.typed.arguments:
+            self.scope.activate(root)
+        elif root not in self.scope.heads:
+            self.loses.add(root)
+
+
+def is_impure(builtin: Any) -> bool:
+    """Whether a builtin changes what it is given: a random state, a query, memory."""
+    return (
+        "state" in builtin.input_types or builtin.key.startswith(("atomic_", "tile_")) or builtin.key.endswith("_next")
+    )
+
+
+@functools.cache
+def stores(function: Any) -> bool:
+    """Whether a user's function, or one that it calls, writes to arrays."""
+    found = list(ast.walk(function.adj.tree))
+    callees = [node.func for node in found if isinstance(node, ast.Call)]
+    names = {c.attr if isinstance(c, ast.Attribute) else getattr(c, "id", "") for c in callees}
+    if any(name.startswith(("atomic_", "tile_")) for name in names):
+        return True
+    arrays = {a.label for a in function.adj.args if is_array(a.type) or is_struct(a.type)}
+    if not arrays:
+        return False
+    if any(isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load) for n in found):
+        return True
+    code = code_of(function.adj)
+    others = [lookup(code, name) for name in names]
+    return any(is_function(o) and not o.is_builtin() and any(map(stores, declared_overloads(o))) for o in others)

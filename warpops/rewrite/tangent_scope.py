@@ -1,0 +1,222 @@
+"""What one function's tangent is written with: names, types, lines, and which values have a tangent."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import warp as wp
+
+from .. import _warp
+from ..effects.source import code_of, is_array, is_struct, lookup
+from .source import Names
+from .tangent_text import is_simple
+from .typed import Typed
+
+
+class TangentError(Exception):
+    """Something has no tangent: what, where, and why."""
+
+
+class MixedArraysError(TangentError):
+    """An array with a tangent and one without are used as one."""
+
+
+class GrownError(Exception):
+    """A local turned out to have a tangent: what was written before doesn't know of it."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """An expression as text: its value, and its tangent (None: zero)."""
+
+    text: str
+    type: Any
+    tangent: str | None = None
+
+
+def scalar_of(warp_type: Any) -> Any:
+    """The scalar type of a number, vector, matrix, quaternion or transform."""
+    return _warp.strict_type(getattr(warp_type, "_wp_scalar_type_", warp_type))
+
+
+def has_tangent(warp_type: Any) -> bool:
+    """Whether values of a type have a tangent: floats, and all that holds any.
+
+    Warp reads ``m[i][j]`` in one go, so that the type of a part of an expression may not be known: it may have one.
+    """
+    if warp_type is None:
+        return True
+    if is_array(warp_type):
+        return has_tangent(warp_type.dtype)
+    if is_struct(warp_type):
+        return any(has_tangent(variable.type) for variable in warp_type.vars.values())
+    if isinstance(warp_type, list):
+        return any(map(has_tangent, warp_type))
+    return _warp.is_float(scalar_of(warp_type))
+
+
+class Scope:
+    """The state of writing one function."""
+
+    def __init__(self, owner: Any, typed: Typed) -> None:
+        self.owner, self.typed = owner, typed
+        self.code = code_of(owner.adj)
+        used = {n.id for n in ast.walk(typed.tree) if isinstance(n, ast.Name)} | set(typed.arguments)
+        self.names = Names(used | {typed.tree.name})
+        self._locals = 0
+        self.given: dict[str, Any] = {}
+        """Free names of the text that aren't the user's."""
+        self._given_names: dict[int, str] = {}
+        self.active: set[str] = set()
+        """Locals that have a tangent somewhere."""
+        self.twins: dict[str, str] = {}
+        self.leaves: dict[str, str | None] = {}
+        """The tangent of each array among a kernel's arguments and their fields, by dotted name."""
+        self.heads: frozenset[str] = frozenset()
+        """A kernel's arguments: all arrays among them that it writes have a tangent."""
+        self.results: list[bool] = []
+        """Which results have a tangent, as far as is known."""
+        self._lines: list[str] = []
+        self._indent = 1
+        self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self._stored() else self.give(wp, "warp")
+
+    def _stored(self) -> set[str]:
+        nodes = ast.walk(self.typed.tree)
+        return {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+
+    # --- lines --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Write anew, with what is known of the locals."""
+        self._lines, self._indent, self._locals = [], 1, 0
+
+    def add(self, line: str) -> None:
+        self._lines.append("    " * self._indent + line)
+
+    @contextlib.contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        self.add(header)
+        self._indent += 1
+        before = len(self._lines)
+        yield
+        if len(self._lines) == before:
+            self.add("pass")
+        self._indent -= 1
+
+    def text(self, name: str, parameters: Iterable[str]) -> str:
+        """The function as text."""
+        lines = [f"def {name}({', '.join(parameters)}):", *(self._lines or ["    pass"])]
+        return ast.unparse(ast.parse("\n".join(lines)))
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def give(self, value: Any, name: str) -> str:
+        """A free name that stands for an object."""
+        found = self._given_names.get(id(value))
+        if found is None:
+            found = self._given_names[id(value)] = self.names.fresh(name)
+            self.given[found] = value
+        return found
+
+    def twin(self, name: str) -> str:
+        """The name of a local's tangent."""
+        if name not in self.twins:
+            self.twins[name] = self.names.fresh(f"d_{name}")
+        return self.twins[name]
+
+    def activate(self, name: str) -> None:
+        """A local has a tangent, from its first assignment on."""
+        if name not in self.active:
+            self.active.add(name)
+            raise GrownError
+
+    def grown(self) -> None:
+        """A result has a tangent that wasn't known to have one."""
+        raise GrownError
+
+    def local(self, text: str, hint: str = "t") -> str:
+        """Keep an expression's value in a local of its own."""
+        name = self.fresh(hint)
+        self.add(f"{name} = {text}")
+        return name
+
+    def kept(self, form: Form, hint: str = "t") -> Form:
+        """A form whose value may stand several times."""
+        if is_simple(form.text):
+            return form
+        return Form(self.local(form.text, hint), form.type, form.tangent)
+
+    def kept_tangent(self, form: Form) -> str:
+        """A form's tangent, as text that may stand several times."""
+        assert form.tangent is not None
+        return self.kept(Form(form.tangent, form.type), "d_t").text
+
+    def fresh(self, hint: str) -> str:
+        """The name of a new local."""
+        self._locals += 1
+        while self.names.has(f"{hint}{self._locals}"):
+            self._locals += 1
+        return f"{hint}{self._locals}"
+
+    # --- types --------------------------------------------------------------------------------------------------------
+
+    def type_text(self, warp_type: Any) -> str:
+        """How a type is written."""
+        warp_type = _warp.strict_type(warp_type)
+        name = getattr(warp_type, "__name__", getattr(warp_type, "key", "T"))
+        if getattr(wp, name, None) is warp_type:
+            return f"{self.wp}.{name}"
+        return self.give(warp_type, name.split(".")[-1])
+
+    def number(self, value: float, scalar: Any) -> str:
+        """A constant of a scalar type."""
+        return f"{self.type_text(scalar)}({value!r})"
+
+    def zero(self, warp_type: Any) -> str:
+        """A zero of any type but an array."""
+        if is_struct(warp_type) or hasattr(warp_type, "_wp_scalar_type_"):
+            return f"{self.type_text(warp_type)}()"
+        return self.number(0.0, warp_type)
+
+    # --- the user's text ----------------------------------------------------------------------------------------------
+
+    def plain(self, node: ast.AST) -> str:
+        """The user's own text, with what ``wp.static`` came to under names."""
+        return ast.unparse(_Plain(self).visit(_copied(node)))
+
+    def site(self, node: ast.AST) -> str:
+        site = self.code.site(node)
+        return f"{site}: `{site.code}`"
+
+    def refuse(self, node: ast.AST, why: str, kind: type[TangentError] = TangentError) -> TangentError:
+        return kind(f"{why} ({self.site(node)})")
+
+
+def _copied(node: Any) -> Any:
+    """A tree that may be changed; what ``wp.static`` came to stays the object that it is."""
+    if isinstance(node, list):
+        return [_copied(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return node
+    made = type(node)(**{name: _copied(getattr(node, name)) for name in node._fields if hasattr(node, name)})
+    made.__dict__.update({k: v for k, v in node.__dict__.items() if k not in made.__dict__})
+    return made
+
+
+class _Plain(ast.NodeTransformer):
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        plain = isinstance(node.value, (bool, int, str, type(None), type(...)))
+        if plain or (type(node.value) is float and abs(node.value) < float("inf")):
+            return node
+        return ast.Name(self.scope.give(node.value, "constant"), ast.Load())
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        function = getattr(node, "warp_func", None)
+        return node if function is None else ast.Name(self.scope.give(function, function.key), ast.Load())

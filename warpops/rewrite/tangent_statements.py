@@ -1,0 +1,299 @@
+"""The tangent of a statement."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from typing import Any
+
+from ..effects.source import is_array, is_struct
+from .tangent_expressions import Expressions
+from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
+from .tangent_text import dotted
+
+FRESH_ARRAYS = frozenset({"zeros"})
+"""Builtins that make an array of the thread's own: its twin is made by the same call."""
+
+
+class Statements:
+    """Writes the statements of one function, each with its tangent before it."""
+
+    def __init__(
+        self, scope: Scope, expressions: Expressions, dropped: Collection[str], written: Collection[str]
+    ) -> None:
+        self.scope, self.expressions = scope, expressions
+        self.dropped, self.written = dropped, written
+        self.results: list[bool] = []
+        """Which results have a tangent."""
+        self.writes = False
+        self.loses = expressions.loses
+
+    def write(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            writers: dict[type[ast.stmt], Any] = {
+                ast.Assign: self._assign,
+                ast.AugAssign: self._augmented,
+                ast.Expr: self._expression,
+                ast.If: self._branch,
+                ast.For: self._for,
+                ast.While: self._while,
+                ast.Return: self._return,
+            }
+            writers.get(type(statement), self._plain)(statement)
+
+    def _plain(self, node: ast.stmt) -> None:
+        self.scope.add(self.scope.plain(node))
+
+    # --- assignments --------------------------------------------------------------------------------------------------
+
+    def _assign(self, node: ast.Assign) -> None:
+        (target,) = node.targets
+        kind = self.scope.typed.type_of(node.value)
+        if isinstance(target, ast.Tuple):
+            self._several(node, target, kind)
+        elif isinstance(target, ast.Name):
+            if kind is None:  # a function, a type, or what is never run
+                self._plain(node)
+                return
+            self._bind(node, target.id, self._value(node.value, kind), node.value)
+        else:
+            self._store(node, target, self._value(node.value, kind))
+
+    def _value(self, node: ast.expr, kind: Any) -> Form:
+        if isinstance(node, ast.Call) and not isinstance(kind, list):
+            found = self.expressions.results(node, kind, root=True)
+            return found[0] if found else Form("", None)
+        return self.expressions.form(node)
+
+    def _bind(self, node: ast.stmt, name: str, form: Form, value: ast.expr | None = None) -> None:
+        """``name = value``."""
+        scope = self.scope
+        if name in scope.leaves:
+            raise scope.refuse(node, f"the argument '{name}' is assigned to")
+        if form.tangent is not None and has_tangent(form.type):
+            scope.activate(name)
+        if name in scope.active and has_tangent(form.type):
+            scope.add(f"{scope.twin(name)} = {self._tangent(node, form, value)}")
+        scope.add(f"{name} = {form.text}")
+
+    def _tangent(self, node: ast.stmt, form: Form, value: ast.expr | None = None) -> str:
+        """A form's tangent, a zero where it has none."""
+        if form.tangent is not None:
+            return form.tangent
+        if not is_array(form.type):
+            return self.scope.zero(form.type)
+        called = self.scope.typed.called.get(id(value))
+        if called is not None and called[0].key in FRESH_ARRAYS:
+            return form.text
+        what = "an array without a tangent takes the place of one that has a tangent"
+        raise self.scope.refuse(node, what, MixedArraysError)
+
+    def _several(self, node: ast.Assign, target: ast.Tuple, kind: Any) -> None:
+        """``a, b = ...``"""
+        scope = self.scope
+        names = [item.id for item in target.elts if isinstance(item, ast.Name)]
+        value = node.value
+        if isinstance(value, ast.Tuple):
+            forms = [self.expressions.form(item) for item in value.elts]
+        elif isinstance(value, ast.Call) and kind is not None:
+            forms = self.expressions.results(value, kind, root=True)
+        elif isinstance(kind, list):
+            form = self.expressions.form(value)
+            if form.tangent is not None:
+                raise scope.refuse(node, "a tuple of values is unpacked")
+            forms = [Form(form.text, kind)]
+        else:
+            forms = []
+        if not forms or len(forms) != len(names):  # one text for all, without tangents
+            if len(forms) == 1 and isinstance(forms[0].type, list):
+                for name, own in zip(names, forms[0].type, strict=True):
+                    if name in scope.active and has_tangent(own):
+                        scope.add(f"{scope.twin(name)} = {scope.zero(own)}")
+                scope.add(f"{', '.join(names)} = {forms[0].text}")
+                return
+            self._plain(node)
+            return
+        for name, form in zip(names, forms, strict=True):
+            if form.tangent is not None and has_tangent(form.type):
+                scope.activate(name)
+        twins = [(n, f) for n, f in zip(names, forms, strict=True) if n in scope.active and has_tangent(f.type)]
+        if twins:
+            values = ", ".join(self._tangent(node, f) for _, f in twins)
+            scope.add(f"{', '.join(scope.twin(n) for n, _ in twins)} = {values}")
+        scope.add(f"{', '.join(names)} = {', '.join(f.text for f in forms)}")
+
+    def _store(self, node: ast.stmt, target: ast.expr, form: Form, symbol: str = "=") -> None:
+        """A store into an array, a component or a field."""
+        scope = self.scope
+        root = _root(target)
+        label = self._array(target)
+        value, twin = self._place(node, target, form)
+        if twin is not None:
+            if symbol == "=" or form.tangent is not None or label in self.written:
+                tangent = form.tangent if form.tangent is not None else self._tangent(node, form)
+                scope.add(f"{twin} {symbol} {tangent}")
+                self.writes = self.writes or label is not None
+        elif form.tangent is not None:
+            if root not in scope.typed.arguments or root in scope.heads:
+                raise scope.refuse(node, f"a value with a tangent is stored into '{root}', which has none")
+            self.loses.add(root)
+        if label is None or label not in self.dropped:
+            scope.add(f"{value} {symbol} {form.text}")
+
+    def _array(self, target: ast.expr) -> str | None:
+        """The dotted name of the array that a store goes to; '' for one without a name, None for no array."""
+        node: ast.expr = target
+        while isinstance(node, (ast.Subscript, ast.Attribute)):
+            node = node.value
+            if is_array(self.scope.typed.type_of(node)):
+                return dotted(node) or ""
+        return None
+
+    def _place(self, node: ast.stmt, target: ast.expr, form: Form) -> tuple[str, str | None]:
+        """Where a store goes, and where its tangent goes."""
+        scope = self.scope
+        root = _root(target)
+        if root is not None and form.tangent is not None:
+            by_value = self._array(target) is None
+            if root not in scope.typed.arguments or (by_value and root not in scope.leaves):
+                scope.activate(root)
+        base = target.value  # type: ignore[attr-defined]
+        place = self.expressions.form(base)
+        kind = scope.typed.type_of(base)
+        floats = has_tangent(form.type)
+        if isinstance(target, ast.Attribute):
+            if is_struct(kind):
+                floats = has_tangent(kind.vars[target.attr].type)
+            suffix = f".{target.attr}"
+        else:
+            assert isinstance(target, ast.Subscript)
+            suffix = f"[{self.expressions.index(target.slice, place.tangent is not None)}]"
+            floats = floats or has_tangent(kind)
+        return f"{place.text}{suffix}", f"{place.tangent}{suffix}" if place.tangent is not None and floats else None
+
+    def _augmented(self, node: ast.AugAssign) -> None:
+        value = self.expressions.form(node.value)
+        called = self.scope.typed.called.get(id(node))
+        adds = isinstance(node.op, (ast.Add, ast.Sub)) and called is None
+        symbol = ast.unparse(ast.AugAssign(ast.Name("a"), node.op, ast.Name("b")))[2:-2]
+        target: Any = node.target
+        if isinstance(target, ast.Name):
+            kind = self._kind(target, value)
+            own = self.expressions.form(ast.copy_location(ast.Name(target.id, ast.Load()), target))
+            own = Form(own.text, kind, self.scope.twin(target.id) if target.id in self.scope.active else None)
+            if called is not None:
+                form = self.expressions.users(node, called[0], [own, value], kind)[0]
+            else:
+                form = self.expressions.binary(node, node.op, [own, value], kind)
+            self._bind(node, target.id, form)
+            return
+        if adds:
+            self._store(node, target, value, symbol)
+            return
+        own = self.expressions.form(target)
+        kind = self.scope.typed.type_of(target) or value.type
+        if called is not None:
+            form = self.expressions.users(node, called[0], [Form(own.text, kind, own.tangent), value], kind)[0]
+        else:
+            form = self.expressions.binary(node, node.op, [Form(own.text, kind, own.tangent), value], kind)
+        if form.tangent is None and not has_tangent(kind):
+            self.scope.add(f"{own.text} {symbol} {value.text}")
+            return
+        self._store(node, target, form)
+
+    def _kind(self, target: ast.Name, value: Form) -> Any:
+        """The type of the local that is updated."""
+        return self.scope.typed.type_of(target) or self.scope.typed.locals.get(target.id) or value.type
+
+    # --- calls, control flow ------------------------------------------------------------------------------------------
+
+    def _expression(self, node: ast.Expr) -> None:
+        value = node.value
+        if not isinstance(value, ast.Call):
+            return  # a docstring
+        called = self.expressions.called(value)
+        if called is None:
+            self._plain(node)
+            return
+        function = called[0]
+        if function.is_builtin() and function.key in ("atomic_add", "atomic_sub"):
+            self._atomic(node, value)
+            return
+        if function.is_builtin() and function.key in ("transform_set_translation", "transform_set_rotation"):
+            self._setter(node, value)
+            return
+        kind = self.scope.typed.type_of(value)
+        for form in self.expressions.results(value, kind, root=True)[:1]:
+            if isinstance(ast.parse(form.text, mode="eval").body, ast.Call):
+                self.scope.add(form.text)
+
+    def _atomic(self, node: ast.stmt, call: ast.Call) -> None:
+        """``wp.atomic_add(y, i, j, value)``, its result not used."""
+        if call.keywords:
+            raise self.scope.refuse(node, "an atomic operation with named arguments has no tangent rule")
+        array, *index, value = call.args
+        label = dotted(array) or ""
+        base, form = self.expressions.form(array), self.expressions.form(value)
+        places = [self.expressions.index(i, base.tangent is not None) for i in index]
+        name = self.scope.plain(call.func)
+        if base.tangent is not None and (form.tangent is not None or label in self.written):
+            self.scope.add(f"{name}({', '.join([base.tangent, *places, self._tangent(node, form)])})")
+            self.writes = True
+        if label not in self.dropped:
+            self.scope.add(f"{name}({', '.join([base.text, *places, form.text])})")
+
+    def _setter(self, node: ast.stmt, call: ast.Call) -> None:
+        """A builtin that changes a transform in place. Its copying sister has an adjoint that is right."""
+        target, value = call.args
+        if not isinstance(target, ast.Name):
+            raise self.scope.refuse(node, "a transform that is no local is changed in place")
+        form, own = self.expressions.form(value), self.expressions.form(target)
+        name = f"{self.scope.plain(call.func)}_copy"
+        tangent = None
+        if form.tangent is not None or own.tangent is not None:
+            tangent = f"{name}({own.tangent or self.scope.zero(own.type)}, {self._tangent(node, form)})"
+        self._bind(node, target.id, Form(f"{name}({own.text}, {form.text})", own.type, tangent))
+
+    def _branch(self, node: ast.If) -> None:
+        with self.scope.block(f"if {self.expressions.condition(node.test)}:"):
+            self.write(node.body)
+        if node.orelse:
+            with self.scope.block("else:"):
+                self.write(node.orelse)
+
+    def _for(self, node: ast.For) -> None:
+        header = f"for {self.scope.plain(node.target)} in {self.expressions.condition(node.iter)}:"
+        with self.scope.block(header):
+            self.write(node.body)
+
+    def _while(self, node: ast.While) -> None:
+        with self.scope.block(f"while {self.expressions.condition(node.test)}:"):
+            self.write(node.body)
+
+    def _return(self, node: ast.Return) -> None:
+        if node.value is None:
+            self.scope.add("return")
+            return
+        items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        if len(items) == 1 and isinstance(items[0], ast.Call):
+            kind = self.scope.typed.type_of(items[0])
+            forms = self.expressions.results(items[0], kind, root=True)
+        else:
+            forms = [self.expressions.form(item) for item in items]
+        active = [f.tangent is not None for f in forms]
+        known = self.scope.results
+        merged = [a or b for a, b in zip(active, known, strict=True)] if known else active
+        if merged != known:
+            self.scope.results = merged
+            if known:
+                self.scope.grown()
+        self.results = merged
+        tangents = [self._tangent(node, f) for f, a in zip(forms, merged, strict=True) if a]
+        self.scope.add(f"return {', '.join([*(f.text for f in forms), *tangents])}")
+
+
+def _root(node: ast.AST) -> str | None:
+    """The name that a chain of components and fields starts from."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None

@@ -1,0 +1,73 @@
+"""A function as Warp's own code generation reads it: the type of each expression, and what each call resolves to.
+
+Warp decides overloads, promotions and generic instances; asking it is the one way not to decide them otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _warp
+
+
+class UntypedError(Exception):
+    """Warp can't build the function, and why."""
+
+
+@dataclass
+class Typed:
+    """One function with concrete arguments."""
+
+    tree: ast.FunctionDef
+    """As Warp has it: ``wp.static`` is replaced by its value where that is known."""
+    arguments: dict[str, Any]
+    types: dict[int, Any] = field(default_factory=dict)
+    """The type of an expression, by the ``id`` of its node; a list for several results. Nothing for what is never run."""
+    called: dict[int, tuple[Any, list[str]]] = field(default_factory=dict)
+    """The function that a call, or an operator of the user's, resolves to, and the parameters it was given."""
+    locals: dict[str, Any] = field(default_factory=dict)
+    """The types of locals."""
+    ambiguous: set[int] = field(default_factory=set)
+    """Calls in unrolled loops that resolve to another function in another turn."""
+
+    def type_of(self, node: ast.AST) -> Any:
+        """The type of an expression; None where it has none, or is never run."""
+        return self.types.get(id(node))
+
+    def record(self, node: ast.AST, found: Any) -> None:
+        """Keep what an expression came to."""
+        if isinstance(node, ast.expr):
+            self.types[id(node)] = kind = _warp.types_of(found)
+            if isinstance(node, ast.Name):
+                self.locals[node.id] = kind
+
+    def resolved(self, node: ast.AST, function: Any, given: list[str]) -> None:
+        """Keep what a call resolved to."""
+        if isinstance(node, ast.Expr):  # Warp goes straight from the statement to its call
+            node = node.value
+        if not isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.AugAssign)):
+            return
+        before = self.called.get(id(node))
+        if before is not None and before[0] is not function:
+            self.ambiguous.add(id(node))
+        self.called[id(node)] = (function, given)
+
+
+def typed(owner: Any, options: dict[str, Any]) -> Typed:
+    """Read a concrete ``wp.Kernel`` or ``wp.Function``.
+
+    Args:
+        owner: what is read; it stays as it is.
+        options: the options of the kernel's module.
+
+    Raises:
+        UntypedError: Warp can't build it.
+    """
+    found = Typed(owner.adj.tree.body[0], {a.label: a.type for a in owner.adj.args})
+    try:
+        _warp.watch_build(owner.adj, options, found.record, found.resolved)
+    except Exception as error:  # whatever Warp's code generation raises
+        raise UntypedError(str(error)) from error
+    return found
