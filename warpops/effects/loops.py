@@ -31,27 +31,23 @@ from .forms import (
     bare_coordinate,
     literal,
 )
-from .record import Frame, LoopContext, Record, RunTimeLoop
+from .loop_needs import begin_loop, doubts_of, end_loop, leaves
+from .record import Frame, LoopContext, Record
 from .source import assigned
 from .state import Pattern, Seen, State, Written, leave_loop, meet_must, merge, never_taken
 from .values import (
     NO_TOKENS,
     NOTHING,
-    PLAIN,
     Abstract,
     Array,
     Carried,
     Doubt,
-    Held,
     Left,
-    Struct,
     Through,
     Tokens,
     Trace,
     Value,
-    is_active,
     join,
-    tokens_of,
     traces_of,
     with_tokens,
     with_trace,
@@ -81,11 +77,11 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
         return
     literals = [value.const if type(value.const) is int else None for value in arguments]
     known = range(*literals) if all(n is not None for n in literals) and 0 not in literals[2:] else None  # type: ignore[arg-type]
-    leaves = _leaves(node.body, ast.Break)
-    if known is not None and len(known) <= MAX_UNROLLED and not leaves and _has_static(frame, node):
+    left = leaves(node.body, ast.Break)
+    if known is not None and len(known) <= MAX_UNROLLED and not left and _has_static(frame, node):
         _unrolled(record, frame, node, name, known)
         return
-    unrolled = known is not None and len(known) <= record.unroll and not leaves
+    unrolled = known is not None and len(known) <= record.unroll and not left
     varies = NONE.union(*(value.varies for value in arguments))
     loop = replace(_loop_variable(record.loop_id(frame, node), [value.form for value in arguments]), varies=varies)
     index = Value(
@@ -149,14 +145,6 @@ def _has_static(frame: Frame, node: ast.For) -> bool:
             if name == "static":
                 return True
     return False
-
-
-def _leaves(body: Iterable[ast.stmt], kind: type[ast.stmt]) -> bool:
-    """Whether a statement of this kind leaves this loop, nested loops excluded."""
-    return any(
-        isinstance(s, kind) or (isinstance(s, ast.If) and (_leaves(s.body, kind) or _leaves(s.orelse, kind)))
-        for s in body
-    )
 
 
 def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: range) -> None:
@@ -226,11 +214,11 @@ def _run(
     if isinstance(node, ast.While) and isinstance(node.test, ast.Call) and not record.while_loops & {loop}:
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
-    doubts = [] if unrolled else _doubts(record, frame, node, loop)
+    doubts = [] if unrolled else doubts_of(record, frame, node, loop)
     before, outer = record.state, dict(frame.env)
     turns = _turns(node, index)
     if not unrolled and not record.shielded:
-        _begin(record, frame, node, loop, names)
+        begin_loop(record, frame, node, loop, names)
     head = {
         n: with_tokens(_varying(v, turns, loop), carried.get(n, frozenset())) if n in names else v
         for n, v in outer.items()
@@ -273,7 +261,7 @@ def _run(
         frame.env[n] = record.doubting(frame.env[n], doubts)
     _changed_in_turns(record, began)
     if loop in record.run_time:
-        _end(record, frame, node, loop, outer)
+        end_loop(record, frame, node, loop, outer)
     if not unrolled:
         carried |= {n: frozenset({Carried(loop, n, frame.id)}) for n in index if n}
         record.harmless |= {t for n, tokens in carried.items() if _is_harmless(outer.get(n)) for t in tokens}
@@ -290,46 +278,6 @@ def _turns(node: ast.For | ast.While, index: dict[str, Abstract]) -> Coordinates
     bound = next(iter(index.values()), None)
     leaves = any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s))
     return bound.varies if isinstance(bound, Value) and not leaves else ALL
-
-
-def _begin(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, names: set[str]) -> None:
-    """Note a loop, and the variables that it overwrites."""
-    found = record.run_time.setdefault(loop, RunTimeLoop(frame.code, node))
-    found.order = record.fresh()
-    found.left = loop in record.while_loops or _is_left(node)
-    for name in names:
-        own = [t for t in tokens_of(frame.env.get(name, PLAIN)) if isinstance(t, Held) and t.name == name]
-        token = max(own, key=lambda t: t.version, default=None)
-        if token is not None and token.frame == frame.id:
-            found.overwrites.setdefault(token)
-
-
-def _end(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, outer: dict[str, Abstract]) -> None:
-    """Note what a loop's body was found to do."""
-    found = record.run_time[loop]
-    for name, value in frame.env.items():
-        if value is outer.get(name):
-            continue
-        if not isinstance(value, (Value, Struct)):
-            found.fixed.add(name)
-        elif name not in outer and is_active(value) and _read_after(frame, node, name):
-            found.after.add(name)
-            message = f"Warp's adjoint loses the gradient of '{name}', which the loop makes and which is used after it"
-            frame.env[name] = record.doubting(value, [Doubt("loop-product", frame.code.site(node), message)])
-
-
-def _is_left(node: ast.For | ast.While) -> bool:
-    return _leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s))
-
-
-def _read_after(frame: Frame, loop: ast.AST, name: str) -> bool:
-    """Whether a variable that a loop makes is read behind it."""
-    last = getattr(loop, "end_lineno", 0) or 0
-    return any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n.lineno > last
-        for s in frame.code.body
-        for n in ast.walk(s)
-    )
 
 
 def _is_harmless(value: Abstract | None) -> bool:
@@ -526,15 +474,3 @@ def run_continue(record: Record, frame: Frame, node: ast.Continue) -> None:
 def _end_path(record: Record) -> None:
     record.state = record.state.copy()
     record.state.alive = False
-
-
-def _doubts(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> list[Doubt | Through]:
-    """Of what gradients flow through in a loop that the reverse pass doesn't run as the kernel did."""
-    site = frame.code.site(node)
-    if loop in record.while_loops:
-        message = "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran"
-        return [Through(loop), Doubt("while", site, message)]
-    if _is_left(node):
-        message = "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
-        return [Through(loop), Doubt("loop-exit", site, message)]
-    return [Through(loop)]

@@ -1,0 +1,69 @@
+"""What the adjoint of a loop that Warp doesn't unroll lacks, noted while the loop is followed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from .record import Frame, Record, RunTimeLoop
+from .values import PLAIN, Abstract, Doubt, Held, Struct, Through, Value, is_active, tokens_of
+
+
+def leaves(body: Iterable[ast.stmt], kind: type[ast.stmt]) -> bool:
+    """Whether a statement of this kind leaves this loop, nested loops excluded."""
+    return any(
+        isinstance(s, kind) or (isinstance(s, ast.If) and (leaves(s.body, kind) or leaves(s.orelse, kind)))
+        for s in body
+    )
+
+
+def begin_loop(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, names: set[str]) -> None:
+    """Note a loop, and the variables that it overwrites."""
+    found = record.run_time.setdefault(loop, RunTimeLoop(frame.code, node))
+    found.order = record.fresh()
+    found.left = loop in record.while_loops or is_left(node)
+    for name in names:
+        own = [t for t in tokens_of(frame.env.get(name, PLAIN)) if isinstance(t, Held) and t.name == name]
+        token = max(own, key=lambda t: t.version, default=None)
+        if token is not None and token.frame == frame.id:
+            found.overwrites.setdefault(token)
+
+
+def end_loop(record: Record, frame: Frame, node: ast.For | ast.While, loop: int, outer: dict[str, Abstract]) -> None:
+    """Note what a loop's body was found to do."""
+    found = record.run_time[loop]
+    for name, value in frame.env.items():
+        if value is outer.get(name):
+            continue
+        if not isinstance(value, (Value, Struct)):
+            found.fixed.add(name)
+        elif name not in outer and is_active(value) and _read_after(frame, node, name):
+            found.after.add(name)
+            message = f"Warp's adjoint loses the gradient of '{name}', which the loop makes and which is used after it"
+            frame.env[name] = record.doubting(value, [Doubt("loop-product", frame.code.site(node), message)])
+
+
+def is_left(node: ast.For | ast.While) -> bool:
+    return leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s))
+
+
+def _read_after(frame: Frame, loop: ast.AST, name: str) -> bool:
+    """Whether a variable that a loop makes is read behind it."""
+    last = getattr(loop, "end_lineno", 0) or 0
+    return any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n.lineno > last
+        for s in frame.code.body
+        for n in ast.walk(s)
+    )
+
+
+def doubts_of(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> list[Doubt | Through]:
+    """Of what gradients flow through in a loop that the reverse pass doesn't run as the kernel did."""
+    site = frame.code.site(node)
+    if loop in record.while_loops:
+        message = "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran"
+        return [Through(loop), Doubt("while", site, message)]
+    if is_left(node):
+        message = "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
+        return [Through(loop), Doubt("loop-exit", site, message)]
+    return [Through(loop)]
