@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 
 import pytest
 import torch
@@ -115,3 +116,18 @@ def test_the_raw_op_is_the_public_one_for_lists_alone():
     assert raw not in [kernels.product_op.overload]
     assert str(raw) != str(op.overload)
     assert raw != kernels.product_op._registration.forward_op
+
+
+def test_a_list_names_the_op_after_others_of_its_name_came_and_went(launches):
+    """PyTorch looks raw operators up by name when a mode meets them first."""
+    older = warp_op(kernels.square, "x[n] -> y[n]", dim="n", name="lists::square")
+    newer = warp_op(kernels.square, "x[n] -> y[n]", dim="n", name="lists::square")
+    gone = warp_op(kernels.square, "x[n] -> y[n]", dim="n", name="lists::square")
+    del gone
+    gc.collect()
+    for op in (older, newer):
+        contexts = functools.partial(create_selective_checkpoint_contexts, [op.overload])
+        x = leaf(torch.linspace(0.5, 2.0, 4))
+        launches.clear()
+        checkpoint(lambda x, op=op: op(x).cos(), x, use_reentrant=False, context_fn=contexts).sum().backward()
+        assert len(launches) == 1

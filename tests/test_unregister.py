@@ -11,6 +11,7 @@ import itertools
 
 import pytest
 import torch
+import warp as wp
 
 import kernels
 from warpops import warp_op
@@ -55,3 +56,37 @@ def test_collected_while_another_is_registered():
     finally:
         gc.set_threshold(*threshold)
     works(op)
+
+
+@wp.kernel
+def twin(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 2.0 * x[i]
+
+
+@wp.kernel
+def twin_fwd(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 3.0 * x[i]
+
+
+@pytest.mark.parametrize(
+    "order", [(twin, twin_fwd), (twin_fwd, twin), (twin_fwd, twin, twin_fwd), (twin, twin_fwd, twin)]
+)
+def test_an_op_that_is_called_as_the_raw_op_of_another(order):
+    torch._dynamo.reset()
+    ops = {kernel: warp_op(kernel, "x[n] -> y[n]", dim="n", name=f"twins::{kernel.key}") for kernel in order}
+    x = torch.ones(2, requires_grad=True)
+
+    def both(x):
+        return ops[twin](x) + 10.0 * ops[twin_fwd](x)
+
+    for run in (both, torch.compile(both, fullgraph=True, backend="aot_eager")):
+        assert run(x).tolist() == [32.0, 32.0]
+        assert torch.autograd.grad(run(x).sum(), x)[0].tolist() == [32.0, 32.0]
+    assert torch.ops.twins.twin(x).tolist() == [2.0, 2.0]
+    assert torch.ops.twins.twin_fwd(x).tolist() == [3.0, 3.0]
+    assert torch.ops.twins.twin_fwd is ops[twin_fwd].overload
+    ops.pop(twin)
+    gc.collect()
+    assert torch.ops.twins.twin_fwd(x).tolist() == [3.0, 3.0]

@@ -129,12 +129,22 @@ MOST_ARGUMENTS = 64
 """How many arguments PyTorch's dispatcher takes."""
 
 
+class PublishedOverload(torch._ops.OpOverload):
+    """An overload that stands where its packet would: the packet's other overloads are found on it."""
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
+        return getattr(self._overloadpacket, key)
+
+
 def publish(namespace: str, name: str, overload: Any) -> None:
     """Make ``torch.ops.namespace.name`` one overload, whatever else is registered under the name.
 
     Compiled code that calls it then holds the overload's whole name, contract included, where the usual packet would
     leave the bare name in the keys of PyTorch's caches.
     """
+    overload.__class__ = PublishedOverload
     key = overload._overloadname
     setattr(overload, key, overload)
     overload.overloads = lambda: [key]
@@ -143,6 +153,15 @@ def publish(namespace: str, name: str, overload: Any) -> None:
     setattr(space, name, overload)
     if name in space._dir:  # PyTorch's walks over packets go by this list
         space._dir.remove(name)
+
+
+def attach(namespace: str, name: str, overloads: dict[str, Any]) -> None:
+    """Let what ``torch.ops`` has for a name find these overloads, in place of objects that it would make anew."""
+    if overloads:
+        found = getattr(getattr(torch.ops, namespace), name)
+        for key, overload in overloads.items():
+            if overload is not found:
+                setattr(found, key, overload)
 
 
 def forget(namespace: str, name: str, key: str | None = None) -> None:

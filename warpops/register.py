@@ -105,7 +105,7 @@ class Registration:
             schemas |= {"_bwd": front.backward(), "_bwd_": front.backward_into()}
         register(self.namespace, {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}, self._fill)
 
-    def _fill(self, operators: Registered) -> tuple[Any, Lease]:
+    def _fill(self, operators: Registered) -> tuple[dict[str, Any], Lease]:
         """Define and implement the operators."""
         self.key, number = self.contract, 0
         while f"{self.name}.{self.key}" in _taken:
@@ -117,17 +117,17 @@ class Registration:
         for name, schema in operators.schemas.items():
             _torch.forget(self.namespace, name)
             operators.library.define(f"{name}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-        self.public_op, self.forward_op, self.forward_into_op = map(self._overload, ("", "_fwd", "_fwd_"))
-        self.backward_op = self.backward_into_op = None
-        if f"{self.basename}_bwd" in operators.schemas:
-            self.backward_op, self.backward_into_op = map(self._overload, ("_bwd", "_bwd_"))
+        overloads = {name: self._overload(name) for name in operators.schemas}
+        self.public_op, self.forward_op, self.forward_into_op, *backward = overloads.values()
+        self.backward_op: Any = backward[0] if backward else None
+        self.backward_into_op: Any = backward[1] if backward else None
         _torch.stand_for(self.forward_op, self.public_op)
         self._implement(operators)
-        return self.public_op, self.lease
+        return overloads, self.lease
 
-    def _overload(self, suffix: str) -> Any:
-        _torch.forget(self.namespace, f"{self.basename}{suffix}")
-        return getattr(getattr(getattr(torch.ops, self.namespace), f"{self.basename}{suffix}"), self.key)
+    def _overload(self, name: str) -> Any:
+        _torch.forget(self.namespace, name)
+        return getattr(getattr(getattr(torch.ops, self.namespace), name), self.key)
 
     def _implement(self, operators: Registered) -> None:
         library, instances = operators.library, self.instances

@@ -12,6 +12,7 @@ removed while anything is being registered.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import weakref
 from collections.abc import Callable
@@ -28,6 +29,8 @@ _entries: set[str] = set()
 """Entries of TorchScript's table that are there."""
 _callable: dict[tuple[str, str], list[Any]] = {}
 """The public overloads of each name that can still be called, the newest last."""
+_overloads: dict[tuple[str, str], dict[str, Any]] = {}
+"""The overloads of each name, public and raw, by their own names: PyTorch must not make them anew."""
 _known: dict[Registered, None] = {}
 """All that is registered, in order. What it holds, no finaliser of PyTorch's takes out behind our back."""
 
@@ -51,6 +54,8 @@ class Registered:
     """Called once they are gone."""
     library: Any = None
     public: Any = None
+    key: str = ""
+    """The name of all its overloads."""
     shims: list[Shim] = field(default_factory=list)
     lease: Callable[[], Any] = tuple
     """Gives None once nothing can call them any more."""
@@ -73,14 +78,14 @@ class Shim(functools.partial):  # type: ignore[type-arg]
         self.__setstate__((_gone, (name,), {}, None))  # type: ignore[attr-defined]
 
 
-def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered], tuple[Any, Any]]) -> None:
+def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered], tuple[dict[str, Any], Any]]) -> None:
     """Register the operators of one op; an error, at whatever line, takes all of them back.
 
     Args:
         namespace: of the operators.
         schemas: by name, the public operator's first.
-        fill: defines and implements them in the library that it is given, and looks them up. It returns the public
-            overload, which ``torch.ops`` calls from then on, and an object that whoever can call them holds.
+        fill: defines and implements them in the library that it is given, and looks them up. It returns the overloads
+            by name, and an object that whoever can call them holds.
     """
     global _registering
     operators = Registered(namespace, schemas)
@@ -89,12 +94,17 @@ def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered
             _registering = True
             _known[operators] = None
             operators.library = torch.library.Library(namespace, "FRAGMENT")
-            operators.public, lease = fill(operators)
+            overloads, lease = fill(operators)
+            operators.public = overloads[operators.name]
+            for name, overload in overloads.items():
+                _overloads.setdefault((namespace, name), {})[overload._overloadname] = overload
+            operators.key = operators.public._overloadname
             _entries.update(operators.entries)
             _callable.setdefault((namespace, operators.name), []).append(operators.public)
-            _torch.publish(namespace, operators.name, operators.public)
+            for name in schemas:
+                _publish(namespace, name)
             operators.lease = weakref.ref(lease)
-            weakref.finalize(lease, release)
+            weakref.finalize(lease, release).atexit = False
         except BaseException:
             _remove(operators)  # all of its entries are there, since it was defined last
             raise
@@ -104,12 +114,20 @@ def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered
             _sweep()
 
 
+@atexit.register
+def _leave() -> None:
+    """At exit PyTorch takes all libraries out, in an order of its own: it mustn't look at names on the way."""
+    for operators in _known:
+        if operators.library is not None:
+            operators.library._op_defs.clear()
+
+
 def release() -> None:
     """Unregister operators that nothing can call any more, now or as soon as that is safe."""
     with _lock:
         for operators in [one for one in _known if one.lease() is None]:
             _uncallable(operators)
-            _pin(operators)
+            _publish(operators.namespace, operators.name)
             _empty(operators)
         _sweep()
 
@@ -131,9 +149,13 @@ def _remove(operators: Registered) -> None:
     """Take operators out of the registry; after an interrupt it is done again."""
     _uncallable(operators)
     _entries.difference_update(operators.entries)
-    _pin(operators)
+    for name in operators.schemas:
+        _overloads.get((operators.namespace, name), {}).pop(operators.key, None)
+    _publish(operators.namespace, operators.name)
     if operators.library is not None:
         _torch.destroy(operators.library)
+    for name in operators.schemas:
+        _publish(operators.namespace, name)
     _empty(operators)
     if operators in _known:
         del _known[operators]
@@ -152,10 +174,14 @@ def _uncallable(operators: Registered) -> None:
         left.remove(operators.public)
 
 
-def _pin(operators: Registered) -> None:
-    """Make ``torch.ops`` call the newest op of a name that is left, in one step."""
-    left = _callable.get((operators.namespace, operators.name))
+def _publish(namespace: str, name: str) -> None:
+    """Make ``torch.ops`` call the newest op of a name that is left, in one step, and find all overloads of the name.
+
+    It may be the name of another op's raw operator, too: kernels are called ``f`` and ``f_bwd``.
+    """
+    left = _callable.get((namespace, name))
     if left:
-        _torch.publish(operators.namespace, operators.name, left[-1])
+        _torch.publish(namespace, name, left[-1])
     else:
-        _torch.forget(operators.namespace, operators.name)
+        _torch.forget(namespace, name)
+    _torch.attach(namespace, name, _overloads.get((namespace, name), {}))
