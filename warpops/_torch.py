@@ -109,6 +109,12 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None
 
 
+def constant_while_tracing(function: Any) -> Any:
+    """A function that Dynamo runs instead of tracing it: ``torch.compiler.assume_constant_result``, without its import."""
+    function._dynamo_marked_constant = True
+    return function
+
+
 MOST_ARGUMENTS = 64
 """How many arguments PyTorch's dispatcher takes."""
 

@@ -85,7 +85,11 @@ class Expressions:
         """Whether a chain of attributes starts from a value of the kernel's, and not from a module or a type."""
         while isinstance(node, ast.Attribute):
             node = node.value
-        return not isinstance(node, ast.Name) or node.id in self.scope.typed.locals or node.id in self.scope.typed.arguments
+        return (
+            not isinstance(node, ast.Name)
+            or node.id in self.scope.typed.locals
+            or node.id in self.scope.typed.arguments
+        )
 
     def _is_untouched(self, path: str | None) -> bool:
         """A field of a struct argument that holds no array with a tangent, of a struct that nothing is stored into."""
