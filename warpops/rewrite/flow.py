@@ -233,6 +233,7 @@ def _kept(uses: Uses, body: Sequence[ast.stmt], needed: set[str]) -> list[ast.st
 def with_body(loop: Loop, body: list[ast.stmt]) -> Loop:
     """The loop with another body."""
     made: Loop
+    body = body or [ast.Pass()]
     if isinstance(loop, ast.For):
         made = ast.For(loop.target, loop.iter, body, [], None)
     else:

@@ -1,0 +1,93 @@
+"""The plan of a kernel that Warp's adjoint has right, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..effects.model import LoopNeeds, Site
+from .flow import Place
+
+CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder", "local-array")
+"""The kinds of hazards that the rewritten kernel hasn't."""
+
+Mode = Literal["as it is", "after", "gone", "turns"]
+
+
+@dataclass
+class LoopPlan:
+    """What is done about one loop."""
+
+    needs: LoopNeeds
+    mode: Mode = "as it is"
+    restored: set[str] = field(default_factory=set)
+    """Variables that are given what they held, at the start of each turn."""
+    after: set[str] = field(default_factory=set)
+    """Variables that are given what the loop leaves, after it."""
+    state: set[str] = field(default_factory=set)
+    """Variables that are kept of a turn."""
+    given: set[str] = field(default_factory=set)
+    """Variables that the loop takes from where it is, besides those."""
+
+    def describe(self) -> str:
+        parts = []
+        if self.mode == "turns":
+            parts.append("its turns are counted first")
+            if self.restored:
+                parts.append(f"{listed(self.restored)} restored at the start of each turn")
+        elif self.mode == "gone":
+            parts.append("left out, for no gradient flows through it")
+        if self.after:
+            parts.append(f"{listed(self.after)} made again after it")
+        if self.needs.before and not parts:
+            parts.append(f"{listed(self.needs.before)} kept from before it")
+        return ", ".join(parts)
+
+
+def listed(names: Set[str]) -> str:
+    return ", ".join(f"'{n}'" for n in sorted(names))
+
+
+@dataclass
+class FunctionPlan:
+    """One function (or the kernel) that the adjoint launch gets another version of."""
+
+    function: Any
+    owner: Any
+    """The ``wp.Kernel`` or ``wp.Function``."""
+    loops: dict[Place, LoopPlan]
+    remainders: frozenset[Place] = frozenset()
+    """Where a builtin is written so that Warp differentiates it."""
+
+
+@dataclass(frozen=True)
+class AdjointPlan:
+    """Which functions are rewritten for the adjoint launch, and why."""
+
+    functions: dict[Any, FunctionPlan]
+    """By Python function, callees first; the kernel's own is among them."""
+    array_stores: frozenset[tuple[Any, int, int]]
+    writers: frozenset[Any]
+    """Those of the functions that write to arrays: the reverse pass runs them again without that."""
+    reasons: tuple[str, ...]
+
+    def run_time(self, function: Any) -> list[Place]:
+        return list(self.functions[function].loops)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a kernel's adjoint isn't made right."""
+
+    reason: str
+    site: Site | None = None
+
+    def __str__(self) -> str:
+        return f"it can't be made right: {self.reason}" + (f" ({self.site})" if self.site is not None else "")
+
+
+class RefusedError(Exception):
+    def __init__(self, reason: str, site: Site | None) -> None:
+        super().__init__(reason)
+        self.site = site

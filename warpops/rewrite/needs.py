@@ -1,0 +1,241 @@
+"""What each run-time loop of one function needs to be right, decided on the function without jumps."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any
+
+from ..effects.source import code_of, declared_overloads
+from .flow import (
+    Loop,
+    Place,
+    Structure,
+    Uses,
+    advances_query,
+    builtin_name,
+    exposed,
+    is_exit,
+    part_for,
+    place,
+    values_taken,
+)
+from .locals import local_arrays, stores_into
+from .model import FunctionPlan, LoopPlan, RefusedError, listed
+from .source import Source, calls_in, read
+
+
+@dataclass
+class _Node:
+    """A run-time loop in the form without jumps, with the loops around it."""
+
+    loop: Loop
+    plan: LoopPlan
+    around: tuple[_Node, ...]
+    first: int
+    last: int
+    """Where it is among all statements of the function, in order."""
+
+
+class LoopPlanner:
+    """Decides about the loops of one function."""
+
+    def __init__(
+        self,
+        plan: FunctionPlan,
+        stores: set[Place],
+        rewritten: dict[Any, FunctionPlan],
+        writers: set[Any],
+        *,
+        tiled: bool,
+    ) -> None:
+        self.plan, self.rewritten, self.writers, self.tiled = plan, rewritten, writers, tiled
+        self.source: Source = read(plan.owner)
+        self.vectors, _ = local_arrays(self.source)
+        self.structure = Structure(self.source.names, plan.loops, results=1)
+        self.body, _ = self.structure.block(self.source.tree.body)
+        self.source.local |= {*self.structure.flags.values(), *self.structure.returned}
+        self.uses = Uses(self.source, stores - stores_into(self.source, self.vectors))
+        self.nodes: list[_Node] = []
+        self.taken: list[tuple[int, ast.stmt]] = []
+        self.count = 0
+        self._collect(self.body, ())
+
+    def _collect(self, body: list[ast.stmt], around: tuple[_Node, ...]) -> None:
+        for statement in body:
+            self.count += 1
+            self.taken.append((self.count, statement))
+            if isinstance(statement, ast.If):
+                self._collect(statement.body, around)
+                self._collect(statement.orelse, around)
+            elif self.structure.is_run_time(statement):
+                assert isinstance(statement, (ast.For, ast.While))
+                node = _Node(statement, self.plan.loops[place(statement)], around, self.count, self.count)
+                self.nodes.append(node)
+                self._collect(statement.body, (*around, node))
+                node.last = self.count
+            elif isinstance(statement, (ast.For, ast.While)):
+                self._collect(statement.body, around)
+
+    def run(self) -> None:
+        for node in self.nodes:
+            self._start(node)
+        while True:
+            before = self._size()
+            for node in reversed(self.nodes):
+                self._grow(node)
+            if self._size() == before:
+                break
+        for node in self.nodes:
+            if node.plan.mode != "as it is":
+                self._check(node)
+
+    def _size(self) -> int:
+        parts = (p for n in self.nodes for p in (n.plan.restored, n.plan.after, n.plan.state, n.plan.given))
+        return sum(map(len, parts)) + sum(n.plan.mode != "as it is" for n in self.nodes) * 1000
+
+    def _start(self, node: _Node) -> None:
+        """What the analysis asks for."""
+        plan, needs = node.plan, node.plan.needs
+        if needs.active and (needs.inside or needs.left or self._assigned(node) & self.vectors.keys()):
+            plan.mode = "turns"
+        plan.after |= needs.after & self._assigned(node)
+        if place(node.loop) in self.structure.returning:
+            plan.after |= {self.structure.flags[place(node.loop)], *self._results_set(node.loop)}
+
+    def _results_set(self, loop: Loop) -> set[str]:
+        return self.uses.writes(loop) & set(self.structure.returned)
+
+    def _assigned(self, node: _Node) -> set[str]:
+        return self.uses.writes(node.loop)
+
+    def _carried(self, node: _Node) -> set[str]:
+        """What a turn has from the one before."""
+        found, _ = exposed(self.uses, node.loop.body)
+        if isinstance(node.loop, ast.While):
+            found |= self.uses.reads(node.loop.test)
+        elif isinstance(node.loop, ast.For):
+            found -= self.uses.writes(node.loop.target)
+        return found & self._assigned(node)
+
+    def _taken_in(self, node: _Node) -> set[str]:
+        """Variables whose value the adjoint of a turn may need."""
+        found = values_taken(self.uses, [s for s in node.loop.body if not is_exit(s)])
+        for other in self.nodes:
+            if node in other.around and other.plan.mode != "as it is":
+                found |= other.plan.given | other.plan.state
+        return found | self._arguments(node.loop)
+
+    def _arguments(self, node: ast.AST) -> set[str]:
+        """What functions that are rewritten are given: they may make it again from that."""
+        found: set[str] = set()
+        for call, called in calls_in(self.source, [node]):
+            overloads = declared_overloads(called) if hasattr(called, "adj") else []
+            if any(code_of(overload.adj).func in self.rewritten for overload in overloads):
+                found |= set().union(*(self.uses.reads(a) for a in (*call.args, *(k.value for k in call.keywords))))
+        return found
+
+    def _grow(self, node: _Node) -> None:
+        plan = node.plan
+        if plan.needs.active and self._carried(node) & self._taken_in(node):
+            plan.mode = "turns"
+        plan.after |= self._assigned(node) & self._taken_behind(node)
+        if plan.mode == "as it is" and plan.after:
+            plan.mode = "after" if plan.needs.active else "gone"
+        if plan.mode == "as it is":
+            return
+        if plan.mode == "turns":
+            plan.restored |= self._carried(node) & self._taken_in(node)
+        self._keep(node)
+
+    def _taken_behind(self, node: _Node) -> set[str]:
+        """Variables whose value is needed behind a loop, in the text."""
+        found: set[str] = set()
+        for number, statement in self.taken:
+            if number <= node.last:
+                continue
+            simple = not isinstance(statement, (ast.If, ast.For, ast.While))
+            found |= values_taken(self.uses, [statement]) if simple else self._head(statement)
+            if simple:
+                found |= self._arguments(statement)
+        for other in self.nodes:
+            if other.first > node.last and other.plan.mode != "as it is":
+                found |= other.plan.given | other.plan.state
+        return found
+
+    def _head(self, statement: ast.stmt) -> set[str]:
+        if isinstance(statement, (ast.If, ast.While)):
+            return self.uses.reads(statement.test)
+        return self.uses.reads(statement.iter) if isinstance(statement, ast.For) else set()
+
+    def _keep(self, node: _Node) -> None:
+        """What is kept of each turn, and what the loop is made again from."""
+        plan, loop = node.plan, node.loop
+        wanted = plan.restored | plan.after
+        head = self.uses.reads(loop.test if isinstance(loop, ast.While) else loop.iter)
+        body, _ = part_for(self.uses, loop.body, wanted | (head if isinstance(loop, ast.While) else set()))
+        first, _ = exposed(self.uses, body)
+        assigned = self._assigned(node)
+        found = (first | head) & assigned if isinstance(loop, ast.While) else first & assigned
+        plan.state |= (found | plan.restored | plan.after) - queries(self.uses, loop)
+        if found_by_query(self.uses, loop) is not None:
+            plan.state |= {found_by_query(self.uses, loop) or ""}
+        target = self.uses.writes(loop.target) if isinstance(loop, ast.For) else set()
+        plan.given |= (first | head | queries(self.uses, loop)) - plan.state - target
+
+    def _check(self, node: _Node) -> None:
+        plan, loop = node.plan, node.loop
+        site = plan.needs.site
+        fixed = plan.needs.fixed & (plan.state | (plan.given & self._assigned(node)))
+        fixed -= queries(self.uses, loop)
+        if fixed:
+            raise RefusedError(f"{listed(fixed)}, which the loop assigns, can't be kept", site)
+        if self.tiled and any(
+            builtin_name(called).startswith("tile") for _, called in calls_in(self.source, loop.body)
+        ):
+            raise RefusedError("it works on tiles", site)
+        body, _ = part_for(self.uses, loop.body, plan.state)
+        for call, called in calls_in(self.source, body):
+            if builtin_name(called) == "tid":
+                raise RefusedError("it calls wp.tid()", site)
+            if builtin_name(called).startswith("atomic_"):
+                raise RefusedError(f"what the loop keeps depends on `{ast.unparse(call)}`", site)
+        head = loop.test if isinstance(loop, ast.While) else loop.iter
+        for call, called in calls_in(self.source, [head]):
+            overloads = declared_overloads(called) if hasattr(called, "adj") else []
+            if any(code_of(overload.adj).func in self.writers for overload in overloads):
+                raise RefusedError(f"`{ast.unparse(call)}` writes to arrays", site)
+        inside = [s for s in loop.body if self.uses.reads(s) & queries(self.uses, loop)]
+        if inside:
+            raise RefusedError("the query is used in its loop", site)
+
+
+def queries(uses: Uses, loop: Loop) -> set[str]:
+    """The query that a loop runs through: it begins again, and isn't kept."""
+    if isinstance(loop, ast.For):
+        return uses.reads(loop.iter) if isinstance(loop.iter, ast.Name) else set()
+    call = query_call(uses, loop)
+    return {call.args[0].id} if call is not None and isinstance(call.args[0], ast.Name) else set()
+
+
+def query_call(uses: Uses, loop: Loop) -> ast.Call | None:
+    """``wp.bvh_query_next(query, index)`` as a loop's condition."""
+    test = loop.test if isinstance(loop, ast.While) else None
+    if isinstance(test, ast.Call) and advances_query(builtin_name(uses.source.meaning(test.func))):
+        return test
+    return None
+
+
+def found_by_query(uses: Uses, loop: Loop) -> str | None:
+    """The variable that a query's loop sets at each turn."""
+    if isinstance(loop, ast.For) and not is_range(loop) and isinstance(loop.target, ast.Name):
+        return loop.target.id
+    call = query_call(uses, loop)
+    if call is not None and len(call.args) > 1 and isinstance(call.args[1], ast.Name):
+        return call.args[1].id
+    return None
+
+
+def is_range(loop: ast.For) -> bool:
+    call = loop.iter
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"

@@ -1,0 +1,101 @@
+"""A part of a local is assigned by making the local anew: what it was may still be needed."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from .. import _warp
+from .flow import assign, name, root, targets
+
+if TYPE_CHECKING:
+    from .adjoint import Writer
+
+
+def _loaded(node: ast.expr) -> ast.expr:
+    """The expression of a target."""
+    return ast.parse(ast.unparse(node), mode="eval").body
+
+
+def _stored(node: ast.expr) -> ast.expr:
+    """The target of an expression."""
+    made = _loaded(node)
+    if isinstance(made, (ast.Name, ast.Subscript, ast.Attribute)):
+        made.ctx = ast.Store()
+    return made
+
+
+class Parts:
+    """Writes the assignments of one function."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    def of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """A component of a local is assigned by making a new local: what it was may still be needed."""
+        if not isinstance(statement, (ast.Assign, ast.AugAssign)) or self.writer.uses.stores_to_array(statement):
+            return [statement]
+        target = targets(statement)[0]
+        base = root(target)
+        if not isinstance(target, (ast.Subscript, ast.Attribute)) or base is None or base not in self.writer.types:
+            return [statement]
+        if _warp.is_tile(self.writer.types[base]):
+            return [statement]
+        value = statement.value
+        if isinstance(statement, ast.AugAssign):
+            value = ast.BinOp(_loaded(target), statement.op, statement.value)
+        return self._store_part(target, value)
+
+    def _store_part(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+        """``target = value``, where the target is a variable or a part of one."""
+        if isinstance(target, ast.Name):
+            return [ast.Assign([target], value)]
+        assert isinstance(target, (ast.Subscript, ast.Attribute))
+        owner = self._type_of(target.value)
+        if _warp.struct_fields(owner) is not None and isinstance(target, ast.Attribute):
+            fields = [
+                value if f == target.attr else ast.Attribute(_loaded(target.value), f, ast.Load())
+                for f in _warp.struct_fields(owner) or ()
+            ]
+            made = ast.Call(name(self.writer.type_name(owner)), fields, [])
+            return self._store_part(_stored(target.value), made)
+        if isinstance(target.value, ast.Name):
+            return [self._store_component(target, target.value.id, owner, value)]
+        part = self.writer.names.fresh("part")
+        self.writer.source.local.add(part)
+        if owner is not None:
+            self.writer.types[part] = owner
+        place_in: ast.Subscript | ast.Attribute = (
+            ast.Subscript(name(part), target.slice, ast.Store())
+            if isinstance(target, ast.Subscript)
+            else ast.Attribute(name(part), target.attr, ast.Store())
+        )
+        first = assign(part, _loaded(target.value))
+        stored = self._store_component(place_in, part, owner, value)
+        return [first, stored, *self._store_part(_stored(target.value), name(part))]
+
+    def _store_component(
+        self, target: ast.Subscript | ast.Attribute, base: str, owner: Any, value: ast.expr
+    ) -> ast.stmt:
+        """A local vector, matrix, quaternion or transform with another component."""
+        if isinstance(target, ast.Attribute):
+            index = "xyzw".find(target.attr) if target.attr != "p" else -1
+            if index < 0 and target.attr in ("p", "q") and owner is not None:
+                parts = [value if f == target.attr else ast.Attribute(name(base), f, ast.Load()) for f in ("p", "q")]
+                return assign(base, ast.Call(name(self.writer.type_name(owner)), parts, []))
+            indices: list[ast.expr] = [ast.Constant(index)]
+        else:
+            indices = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+        if any(isinstance(i, ast.Slice) for i in indices):
+            return ast.Assign([target], value)
+        function = self.writer.named("with_component", _warp.builtin("assign_copy"))
+        return assign(base, ast.Call(name(function), [name(base), *indices, value], []))
+
+    def _type_of(self, node: ast.expr) -> Any:
+        """The type of a variable, or of a field of one; None for other parts."""
+        if isinstance(node, ast.Name):
+            return self.writer.types.get(node.id)
+        if isinstance(node, ast.Attribute):
+            fields = _warp.struct_fields(self._type_of(node.value))
+            return None if fields is None else fields.get(node.attr)
+        return None
