@@ -136,14 +136,6 @@ def test_second_derivatives_under_transforms(op):
 # --- what can't be ----------------------------------------------------------------------------------------------------
 
 
-def test_second_derivatives_of_the_adjoint_are_refused():
-    x = rand(3, 4)
-    with pytest.raises(GradientError, match="register_backward"):
-        vmap(grad(lambda x: grad(lambda x: square_op(x).sum())(x).sum()))(x)
-    with pytest.raises(GradientError, match="register_backward"):
-        grad(lambda x: vmap(grad(lambda x: square_op(x).sum()))(x).sum())(x)
-
-
 def test_no_gradient_is_told():
     @warp_op("x[n] -> y[n]", dim="n", name="vmaptest::silent")
     @wp.kernel(enable_backward=False)
@@ -157,33 +149,6 @@ def test_no_gradient_is_told():
         vmap(grad(scalar(silent)))(x)
     with pytest.raises(GradientError, match="vmaptest::silent has no gradient: .*enable_backward"):
         grad(scalar(vmap(silent)))(x)
-
-
-@pytest.mark.parametrize(
-    "transform",
-    [
-        lambda x: torch.func.jvp(square_op, (x,), (torch.ones_like(x),)),
-        lambda x: torch.func.jacfwd(square_op)(x),
-        lambda x: torch.func.hessian(lambda x: square_op(x).sum())(x),
-        lambda x: vmap(lambda x: torch.func.jvp(square_op, (x,), (torch.ones_like(x),)))(x[None]),
-        lambda x: torch.func.jvp(vmap(square_op), (x[None],), (torch.ones_like(x)[None],)),
-        lambda x: torch.func.jvp(grad(lambda x: square_op(x).sum()), (x,), (torch.ones_like(x),)),
-        lambda x: torch.func.linearize(square_op, x),
-    ],
-    ids=["jvp", "jacfwd", "hessian", "vmap of jvp", "jvp of vmap", "jvp of grad", "linearize"],
-)
-def test_forward_mode_is_refused(transform):
-    with pytest.raises(GradientError, match=r"jvp|forward"):
-        transform(rand(4))
-
-
-def test_dual_numbers_are_refused():
-    with torch.autograd.forward_ad.dual_level():
-        x = torch.autograd.forward_ad.make_dual(rand(4), rand(4))
-        with pytest.raises(GradientError, match="forward"):
-            square_op(x)
-        with pytest.raises(GradientError, match="jvp"):
-            vmap(square_op)(x[None])
 
 
 # --- compiled code and overloads --------------------------------------------------------------------------------------

@@ -125,6 +125,13 @@ parse_schema: Callable[[str], torch.FunctionSchema] = torch._C.parse_schema
 for _member in vars(torch._ops.OpOverload).values():
     locks.renewed(getattr(_member, "lock", None))  # a cached_property's, until Python 3.11
 
+
+def constant_while_tracing(function: Any) -> Any:
+    """A function that Dynamo runs instead of tracing it: ``torch.compiler.assume_constant_result``, without its import."""
+    function._dynamo_marked_constant = True
+    return function
+
+
 MOST_ARGUMENTS = 64
 """How many arguments PyTorch's dispatcher takes."""
 

@@ -43,6 +43,9 @@ def explain(name: str, plan: OpPlan) -> str:
         writer.line("nothing is made", 1)
     writer.head("gradient")
     _gradient(writer, plan)
+    writer.head("second derivatives and forward mode")
+    for line in _derivatives(plan):
+        writer.line(line, 1)
     writer.head("tensors sharded on their first axis (DTensor)")
     rows = ", ".join(slot.label for slot in plan.arrays if slot.name in plan.rows.arrays)
     writer.line(f"stay so: {rows} ({plan.rows.why})" if rows else f"are gathered: {plan.rows.why}", 1)
@@ -149,6 +152,19 @@ def _launch_lines(plan: OpPlan) -> list[str]:
     if "dim" in why:
         return [f"{', '.join(map(str, launch))} ({why['dim']})"]
     return [f"{size} (coordinate {axis} of wp.tid(): {why.get(f'dim {axis}', '')})" for axis, size in enumerate(launch)]
+
+
+def _derivatives(plan: OpPlan) -> list[str]:
+    if not plan.gradients or not any(slot.differentiable for slot in plan.result_slots):
+        return [f"none: {plan.gradient_why}"]
+    from .tangents import why_none
+
+    why = why_none(plan)
+    made = "from the tangent kernel, made of the kernel's source where one is asked for"
+    own = f"second derivatives from {plan.gradient_why}; jvp "
+    if plan.gradient == "custom":
+        return [own + (made if why is None else f"none: {why}")]
+    return [made if why is None else f"none: {why}"]
 
 
 def _gradient(writer: _Writer, plan: OpPlan) -> None:

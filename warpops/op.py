@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import warp as wp
 
-from . import locks
+from . import _torch, locks
 from .backward import RegisteredBackward
 from .declaration import check_name
 from .errors import ArgumentError, GradientError, SignatureError
@@ -233,10 +233,14 @@ class WarpOp:
         Raises:
             GradientError: the op has no float input, or no float output.
         """
+        return self._tangent if self._tangent is not None else self._make_tangent()
+
+    @_torch.constant_while_tracing
+    def _make_tangent(self) -> TangentOp:
+        from .tangent_op import TangentOp
+
         with _lock:
             if self._tangent is None:
-                from .tangent_op import TangentOp
-
                 self._tangent = TangentOp(self, self._registration)
             return self._tangent
 

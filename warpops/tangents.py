@@ -144,6 +144,18 @@ def _plan(plan: OpPlan, active: frozenset[str]) -> TangentPlan:
     return TangentPlan(made, twins)
 
 
+def why_none(plan: OpPlan) -> str | None:
+    """Why an op has no tangent; None where it has one (of a generic op, where the types of a call allow)."""
+    try:
+        _check(plan)
+        if not plan.kernel.generic:
+            everything = frozenset(slot.name for slot in plan.gradients)
+            tangent_plan(plan, everything, everything)
+    except TangentError as error:
+        return str(error)
+    return None
+
+
 def tangent_registration(
     plan: OpPlan, title: str, parent: str, active: frozenset[str], types: list[str]
 ) -> Registration:

@@ -13,7 +13,7 @@ from typing import Any
 from .. import _warp
 from ..effects.source import is_struct
 from .source import make_func, make_function, make_kernel
-from .tangent_expressions import Expressions
+from .tangent_expressions import Expressions, stores
 from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError
 from .tangent_statements import Statements
 from .typed import Typed, UntypedError, typed
@@ -24,7 +24,9 @@ class TangentFunction:
     """The tangent of one of the user's functions, for the parameters that have one."""
 
     function: Any
-    """It takes the function's parameters, then their tangents; it returns the values, then their tangents."""
+    """It takes the function's parameters, then their tangents; it returns the values, then their tangents: as fields of
+    one struct where the function stores to arrays. In its reverse pass Warp runs a function of several results again as
+    it is, stores and all, whatever replaces it there."""
     twins: Mapping[str, str]
     """The parameter that takes a parameter's tangent."""
     results: tuple[bool, ...]
@@ -33,6 +35,8 @@ class TangentFunction:
     """It writes tangents into arrays."""
     loses: frozenset[str]
     """Array parameters without a tangent that it stores values with one into."""
+    packs: bool
+    """Several results come as one struct."""
 
 
 def tangent_kernel(
@@ -148,12 +152,15 @@ class _Maker:
             if wanted:
                 twins[name] = scope.twin(name)
                 scope.active.add(name)
+        scope.packs = stores(function)
         statements = self.body(scope, lambda statements: None)
         name = scope.names.fresh(f"{read.tree.name}_tangent")
         annotations = dict(read.arguments) | {twin: read.arguments[n] for n, twin in twins.items()}
         text = scope.text(name, annotations)
         made = make_func(make_function(scope.code.func, text, name, scope.given, annotations), name)
-        return TangentFunction(made, twins, tuple(statements.results), statements.writes, frozenset(statements.loses))
+        return TangentFunction(
+            made, twins, tuple(statements.results), statements.writes, frozenset(statements.loses), scope.packs
+        )
 
 
 def _check(function: Any) -> None:

@@ -265,15 +265,26 @@ class Expressions:
             made = [scope.fresh("t") for _ in kinds]
             scope.add(f"{', '.join(made)} = {text}")
             return [Form(n, k) for n, k in zip(made, kinds, strict=True)]
-        tangents = [f"{found.twins[p]}={places[p].tangent}" for p, a in zip(parameters, active, strict=True) if a]
-        call = f"{scope.give(found.function, found.function.key)}({', '.join([*plain, *tangents])})"
+        values = [places[p].text if p in places else self._default(function, p) for p in parameters]
+        tangents = [places[p].tangent or "" for p, a in zip(parameters, active, strict=True) if a]
+        call = f"{scope.give(found.function, found.function.key)}({', '.join([*values, *tangents])})"
         if kind is None:
             scope.add(call)
             return []
-        values = [scope.fresh("t") for _ in kinds]
-        ds = [scope.fresh("d_t") if a else None for a in found.results]
-        scope.add(f"{', '.join([*values, *(d for d in ds if d is not None)])} = {call}")
-        return [Form(v, k, d) for v, k, d in zip(values, kinds, ds, strict=True)]
+        count = len(kinds) + sum(found.results)
+        if found.packs and count > 1:
+            result = scope.local(call, "results")
+            made = [f"{result}.r{k}" for k in range(count)]
+        else:
+            made = [scope.fresh("t" if k < len(kinds) else "d_t") for k in range(count)]
+            scope.add(f"{', '.join(made)} = {call}")
+        tangent = iter(made[len(kinds) :])
+        return [Form(v, k, next(tangent) if a else None) for v, k, a in zip(made, kinds, found.results, strict=False)]
+
+    def _default(self, function: Any, parameter: str) -> str:
+        """What a parameter is where the call doesn't give it."""
+        value = function.defaults[parameter]
+        return repr(value) if isinstance(value, (bool, int)) else self.scope.give(value, parameter)
 
     def _lose(self, text: str) -> None:
         """A function stores tangents into an array that has none: a local one gets a twin."""

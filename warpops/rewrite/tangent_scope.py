@@ -80,6 +80,9 @@ class Scope:
         """A kernel's arguments: all arrays among them that it writes have a tangent."""
         self.results: list[bool] = []
         """Which results have a tangent, as far as is known."""
+        self.packs = False
+        """Several results are returned as one struct."""
+        self._struct: tuple[list[Any], Any] | None = None
         self._lines: list[str] = []
         self._indent = 1
         self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self._stored() else self.give(wp, "warp")
@@ -181,6 +184,13 @@ class Scope:
         if is_struct(warp_type) or hasattr(warp_type, "_wp_scalar_type_"):
             return f"{self.type_text(warp_type)}()"
         return self.number(0.0, warp_type)
+
+    def packed(self, types: list[Any]) -> Any:
+        """The struct of a function's results, with fields ``r0``, ``r1``, …"""
+        if self._struct is None or len(self._struct[0]) != len(types):
+            fields = {f"r{k}": t for k, t in enumerate(types)}
+            self._struct = types, _warp.make_struct(f"{self.typed.tree.name}_results", fields)
+        return self._struct[1]
 
     # --- the user's text ----------------------------------------------------------------------------------------------
 

@@ -289,7 +289,16 @@ class Statements:
                 self.scope.grown()
         self.results = merged
         tangents = [self._tangent(node, f) for f, a in zip(forms, merged, strict=True) if a]
-        self.scope.add(f"return {', '.join([*(f.text for f in forms), *tangents])}")
+        values = [*(f.text for f in forms), *tangents]
+        if not self.scope.packs or len(values) == 1:
+            self.scope.add(f"return {', '.join(values)}")
+            return
+        types = [f.type for f in forms]
+        struct = self.scope.packed(types + [t for t, a in zip(types, merged, strict=True) if a])
+        result = self.scope.local(f"{self.scope.type_text(struct)}()", "results")
+        for k, value in enumerate(values):
+            self.scope.add(f"{result}.r{k} = {value}")
+        self.scope.add(f"return {result}")
 
 
 def _root(node: ast.AST) -> str | None:

@@ -1,0 +1,205 @@
+"""Forward mode: jvp, dual numbers, jacfwd, hessian, linearize, and transforms over them, against PyTorch's own."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.autograd.forward_ad as forward_ad
+import warp as wp
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+
+import kernels
+from support import close, compiled
+from warpops import GradientError, list_ops, warp_op
+
+F = torch.func
+
+
+@wp.struct
+class Spring:
+    stiff: wp.array[wp.float64]
+    along: wp.array[wp.vec3d]
+    rest: wp.float64
+
+
+@wp.kernel
+def pull(s: Spring, x: wp.array[wp.vec3d], y: wp.array[wp.float64]):
+    i = wp.tid()
+    d = wp.dot(s.along[i], x[i]) - s.rest
+    y[i] = s.stiff[i] * d * d * d
+
+
+@wp.kernel
+def scattered(x: wp.array[wp.float64], at: wp.array[int], y: wp.array[wp.float64], n: wp.array[int]):
+    i = wp.tid()
+    wp.atomic_add(y, at[i], x[i] * x[i])
+    n[i] = at[i]
+
+
+pull_op = warp_op(pull)
+scattered_op = warp_op(scattered, "x[k], at[k] -> y[3], n[k]", name="tangents::scattered")
+
+KINDS = {
+    "square": (kernels.square_op, kernels.square_, ((4,),)),
+    "product": (kernels.product_op, kernels.product_, ((4,), (4,))),
+    "gauss": (kernels.gauss_op, kernels.gauss_, ((3,), (2,))),
+    "weigh": (kernels.weigh_op, kernels.weigh_, ((4, 3), (4,))),
+    "spring": (kernels.spring_op, kernels.spring_, ((4, 3), (4,))),
+    "triple": (kernels.triple_op, kernels.triple_, ((2, 3),)),
+    "in-out": (kernels.multiply_op, lambda x, y: x * y, ((4,), (4,))),
+}
+
+
+def rand(*shape, dtype=torch.float32):
+    return torch.rand(*shape, dtype=dtype) + 0.25
+
+
+def drawn(kind):
+    op, reference, shapes = KINDS[kind]
+    return op, reference, tuple(rand(*s) for s in shapes), tuple(torch.randn(*s) for s in shapes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_jvp(kind):
+    op, reference, x, v = drawn(kind)
+    close(jvp(op, x, v), jvp(reference, x, v))
+    for place in range(len(x)):
+
+        def one(f, place=place):
+            return jvp(lambda t: f(*x[:place], t, *x[place + 1 :]), (x[place],), (v[place],))
+
+        close(one(op), one(reference))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dual_numbers(kind):
+    op, reference, x, v = drawn(kind)
+    with forward_ad.dual_level():
+        found = [
+            [forward_ad.unpack_dual(r) for r in (out if isinstance(out, tuple) else (out,))]
+            for out in (f(*map(forward_ad.make_dual, x, v)) for f in (op, reference))
+        ]
+        for got, want in zip(*found, strict=True):
+            close(got.primal, want.primal)
+            close(got.tangent, want.tangent)
+
+
+def test_dual_numbers_of_the_overload():
+    x, v = rand(4), torch.randn(4)
+    with forward_ad.dual_level():
+        close(forward_ad.unpack_dual(kernels.square_op.overload(forward_ad.make_dual(x, v))).tangent, 2 * x * v)
+
+
+@pytest.mark.parametrize("kind", ["square", "weigh", "in-out"])
+def test_jacobians_and_hessians(kind):
+    op, reference, x, _ = drawn(kind)
+    where = tuple(range(len(x)))
+    close(jacfwd(op, argnums=where)(*x), jacrev(reference, argnums=where)(*x))
+
+    def total(f):
+        return lambda *x: f(*x).square().sum()
+
+    want = hessian(total(reference), argnums=where)(*x)
+    close(hessian(total(op), argnums=where)(*x), want)
+    close(jacrev(jacrev(total(op), argnums=where), argnums=where)(*x), want)
+    close(jacrev(jacfwd(total(op), argnums=where), argnums=where)(*x), want)
+    close(jacfwd(jacfwd(total(op), argnums=where), argnums=where)(*x), want)
+
+
+def test_transforms_over_and_under_vmap():
+    x, w, v = rand(3, 4), rand(4), torch.randn(3, 4)
+    op, reference = kernels.product_op, kernels.product_
+    for run in (
+        lambda f: vmap(lambda x, v: jvp(lambda x: f(x, w), (x,), (v,)))(x, v),
+        lambda f: jvp(vmap(f, (0, None)), (x, w), (v, w)),
+        lambda f: vmap(hessian(lambda x: f(x, w).square().sum()))(x),
+        lambda f: vmap(lambda x, v: jvp(grad(lambda x: f(x, w).sum()), (x,), (v,)))(x, v),
+        lambda f: grad(lambda x: vmap(grad(lambda x: f(x, w).square().sum()))(x).square().sum())(x),
+        lambda f: vmap(jacfwd(f, argnums=1), (0, None))(x, w),
+    ):
+        close(run(op), run(reference))
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # so has torch.func.linearize of torch.mul
+def test_linearize():
+    x, v = rand(4), torch.randn(4)
+    close(F.linearize(kernels.square_op, x)[1](v), 2 * x * v)
+
+
+def test_reverse_over_forward():
+    x, v = rand(4).requires_grad_(), torch.randn(4)
+    with forward_ad.dual_level():
+        slope = forward_ad.unpack_dual(kernels.square_op(forward_ad.make_dual(x, v))).tangent
+        (g,) = torch.autograd.grad(slope.sum(), x)
+    close(g, 2 * v)
+
+
+def test_what_has_no_tangent_stays_plain():
+    x, at = rand(4, dtype=torch.float64), torch.tensor([0, 1, 1, 2], dtype=torch.int32)
+    with forward_ad.dual_level():
+        y, n = scattered_op(forward_ad.make_dual(x, torch.ones_like(x)), at)
+        assert forward_ad.unpack_dual(n).tangent is None
+        want = torch.zeros(3, dtype=x.dtype).index_add(0, at.long(), 2 * x)
+        close(forward_ad.unpack_dual(y).tangent, want)
+        assert forward_ad.unpack_dual(scattered_op(x, at)[0]).tangent is None
+
+
+def test_an_input_named_in_nondiff_has_a_tangent_of_zero():
+    op = warp_op(kernels.product, "x[n], w[n] -> y[n]", dim="n", nondiff="w", name="tangents::nondiff")
+    x, w, v = rand(4), rand(4), torch.randn(4)
+    close(jvp(op, (x, w), (v, v))[1], 2 * x * w * v)
+
+
+# --- op.tangent -------------------------------------------------------------------------------------------------------
+
+
+def test_the_tangent_op():
+    x, w, v = rand(4), rand(4), torch.randn(4)
+    tangent = kernels.product_op.tangent
+    assert tangent.name == "kernels::product_tangent"
+    assert "Tensor? tangent_x=None, Tensor? tangent_w=None) -> (Tensor, Tensor)" in tangent.schema
+    assert tangent is kernels.product_op.tangent
+    assert all(op.name != tangent.name for op in list_ops())
+    close(tangent(x, w, tangent_x=v), (x * x * w, 2 * x * w * v))
+    close(tangent(x, w, tangent_w=v), (x * x * w, x * x * v))
+    close(tangent(x, w), (x * x * w, torch.zeros(4)))
+    close(torch.ops.kernels.product_tangent(x, w, v, v), (x * x * w, 2 * x * w * v + x * x * v))
+    assert copy.deepcopy(tangent) is tangent
+    assert pickle.loads(pickle.dumps(tangent)) is tangent
+
+
+def test_the_tangent_op_is_differentiable_and_compiled():
+    x, w, v = rand(4).requires_grad_(), rand(4), torch.randn(4).requires_grad_()
+    for function in (kernels.product_op.tangent, compiled(lambda *a: kernels.product_op.tangent(*a))):
+        slope = function(x, w, v)[1]
+        gx, gv = torch.autograd.grad(slope.sum(), (x, v))
+        close((gx, gv), ((2 * w * v).detach(), (2 * x * w).detach()))
+
+
+def test_the_tangent_op_in_opcheck():
+    x, w, v = rand(4).requires_grad_(), rand(4).requires_grad_(), torch.randn(4)
+    results = torch.library.opcheck(kernels.product_op.tangent.overload, (x, w, v))
+    assert set(results.values()) == {"SUCCESS"}
+
+
+def test_tangents_of_a_struct_and_of_an_in_out_array():
+    s = {"stiff": rand(4, dtype=torch.float64), "along": rand(4, 3, dtype=torch.float64), "rest": 0.25}
+    x, v = rand(4, 3, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
+    d = (s["along"] * x).sum(-1) - 0.25
+    close(pull_op.tangent(s, x, tangent_s_stiff=v), (s["stiff"] * d**3, v * d**3))
+    a, b = rand(4), rand(4)
+    close(kernels.multiply_op.tangent(a, b, tangent_x=a), (a * b, a * b))
+    close(kernels.multiply_op.tangent(a, b, tangent_y=b), (a * b, a * b))
+
+
+def test_a_tangent_op_needs_floats():
+    @wp.kernel
+    def ints(x: wp.array[int], y: wp.array[int]):
+        i = wp.tid()
+        y[i] = x[i]
+
+    with pytest.raises(GradientError, match="tangent: no input can have a gradient"):
+        _ = warp_op(ints, name="tangents::ints").tangent
