@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,7 @@ class StandIn:
         self._patch(devices, "warp_device", self._warp_device)
         self._patch(devices, "is_capturing", lambda: self.capturing)
         self._patch(devices, "_streams", {})
-        self._patch(_torch, "raw_stream", self.current_stream)
+        self._patch(sys.modules[_torch.has_tangent.__module__], "raw_stream", self.current_stream)
         # A driver that computes nothing passes no check.
         self._patch(cuda, "_trusted", {(0, native): True for native in (False, True)} if self._silent else {})
         self._patch(torch.cuda, "current_device", lambda: self.current)
