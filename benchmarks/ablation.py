@@ -19,8 +19,8 @@ import torch
 from common import Call, Samples, clock_for, environment, interleave, microseconds, table, write_json
 from overhead import compiled
 from rivals import add_ops
-from warpops import _torch
-from warpops.packing import descriptor
+from warpops.launch.packing import descriptor
+from warpops.private import torch_guards
 
 FORWARD = [
     ("the call", "whole"),
@@ -61,7 +61,7 @@ def pieces(count: int, size: int) -> dict[str, Call]:
     array = descriptor((size,), (1,), 4)
     launch, start, _, _ = launcher.recall(torch.device("cpu"), (size,), (array,) * (count + 1))
     output = torch.empty(size)
-    empty = _torch.empty_strided_cpu
+    empty = torch_guards.empty_strided_cpu
     assert empty is not None
     layout = ((size,), (1,), torch.float32)
     return {

@@ -28,8 +28,9 @@ import warp as wp
 from common import Bar, Call, Samples, clock_for, environment, interleave, judge, microseconds, table, write_json
 from overhead import and_backward
 from rivals import Launches, himmelblau, multiply
-from warpops import native, warp_op
-from warpops.launch import FAST
+from warpops import warp_op
+from warpops.launch import native
+from warpops.launch.launcher import FAST
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 

@@ -7,9 +7,10 @@ import torch
 import warp as wp
 
 from support import compiled, eager
-from warpops import _torch, native
-from warpops.emission import pieces
-from warpops.launch import FAST
+from warpops.emit import checks
+from warpops.launch import native
+from warpops.launch.launcher import FAST
+from warpops.private import torch_guards
 
 wp.config.log_level = wp.LOG_WARNING
 # The suite compiles many small modules: unoptimised code is made three times as fast, and computes the same.
@@ -52,9 +53,9 @@ def poisoned(made):
     return made
 
 
-pieces.TORCH = PoisonedTorch()
-if pieces.EMPTY_CPU is not None:
-    pieces.EMPTY_CPU = lambda *given: poisoned(_torch.empty_strided_cpu(*given))
+checks.TORCH = PoisonedTorch()
+if checks.EMPTY_CPU is not None:
+    checks.EMPTY_CPU = lambda *given: poisoned(torch_guards.empty_strided_cpu(*given))
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +105,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def launches(monkeypatch):
     """Counts launches: ``[forward, adjoint]``."""
-    from warpops.launch import Launcher
+    from warpops.launch.launcher import Launcher
 
     counts = [0, 0]
     forward, adjoint = Launcher.forward, Launcher.adjoint

@@ -20,7 +20,8 @@ import torch
 import warp as wp
 import warp._src.context as context
 
-from warpops import _torch, _warp, cuda, devices
+from warpops.launch import cuda, devices
+from warpops.private import torch_modes, warp_code, warp_types
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class StandIn:
     # --- PyTorch's and Warp's side ------------------------------------------------------------------------------------
 
     def __enter__(self) -> StandIn:
-        _warp.runtime_ready()
+        warp_code.runtime_ready()
         runtime = context.runtime
         self.devices = [self._device(runtime, ordinal) for ordinal in range(self.count)]
         self._patch(runtime, "core", _Core(self, runtime.core))
@@ -81,7 +82,7 @@ class StandIn:
         self._patch(devices, "warp_device", self._warp_device)
         self._patch(devices, "is_capturing", lambda: self.capturing)
         self._patch(devices, "_streams", {})
-        self._patch(sys.modules[_torch.has_tangent.__module__], "raw_stream", self.current_stream)
+        self._patch(sys.modules[torch_modes.has_tangent.__module__], "raw_stream", self.current_stream)
         # A driver that computes nothing passes no check.
         self._patch(cuda, "_trusted", {(0, native): True for native in (False, True)} if self._silent else {})
         self._patch(torch.cuda, "current_device", lambda: self.current)
@@ -147,7 +148,7 @@ class StandIn:
     def _launch(self, where: int, function: int, threads: int, *rest: Any) -> int:
         *block, parameters, stream, _ = rest
         kernel, adjoint = self._functions[function]
-        types = [_warp.argument_ctype(warp_type) for _, warp_type in _warp.argument_types(kernel)]
+        types = [warp_types.argument_ctype(warp_type) for _, warp_type in warp_types.argument_types(kernel)]
         bounds = type(wp._src.types.launch_bounds_t((1,) * kernel.adj.kernel_dim))
         given = [bounds, *types, *(types if adjoint else ())]
         values = tuple(ctypes.string_at(parameters[k], ctypes.sizeof(kind)) for k, kind in enumerate(given))
@@ -156,9 +157,9 @@ class StandIn:
         if self.failing:
             return self.failing
         if self.execute:
-            compiled = _warp.Compiled(kernel, wp.get_device("cpu"), 1)
+            compiled = warp_code.Compiled(kernel, wp.get_device("cpu"), 1)
             compiled.load()
-            layout = _warp.struct_layout([kind for _, kind in _warp.argument_types(kernel)])
+            layout = warp_types.struct_layout([kind for _, kind in warp_types.argument_types(kernel)])
             packed = []
             for part in (values[1 : 1 + len(types)], values[1 + len(types) :]):
                 arguments = layout()

@@ -12,8 +12,7 @@ import warp as wp
 import kernels
 from warpops import ArgumentError, GradientWarning, WarpOp, warp_op
 from warpops.testing import CheckError, check
-from warpops.verify import run_checks
-from warpops.verify.run import CHECKS
+from warpops.testing.run import CHECKS, run_checks
 
 # --- broken kernels ---------------------------------------------------------------------------------------------------
 

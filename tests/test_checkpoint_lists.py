@@ -13,7 +13,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 import kernels
 from support import close, leaf
 from warpops import warp_op
-from warpops.launch import Launcher
+from warpops.launch.launcher import Launcher
 
 
 @wp.kernel

@@ -11,7 +11,7 @@ import warp as wp
 
 from support import HERE
 from warpops import GradientWarning, warp_op
-from warpops.cli import main
+from warpops.__main__ import main
 
 MODULE = '''
 import warp as wp

@@ -18,9 +18,11 @@ import warp._src.context as context
 
 from cuda_stand_in import StandIn
 from support import close, inductor
-from warpops import _torch, _warp_launch, cuda_check, native, warp_op
-from warpops import cuda as cuda_way
-from warpops.launch import FAST
+from warpops import warp_op
+from warpops.launch import cuda as launch_cuda
+from warpops.launch import cuda_check, native
+from warpops.launch.launcher import FAST
+from warpops.private import torch_modes, warp_launch
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 
@@ -142,15 +144,15 @@ def test_the_driver_gets_what_wp_launch_hands_it(case, way, launches, monkeypatc
             return list(cuda.launched), tuple(launches)
 
         with monkeypatch.context() as patched:
-            patched.setattr(_warp_launch, "followed", lambda: True)
+            patched.setattr(warp_launch, "followed", lambda: True)
             by_warp, counts = launch()
             assert counts == (1, 1)
         with monkeypatch.context() as patched:
-            patched.setattr(cuda_way, "trusted", lambda *given: False)
+            patched.setattr(launch_cuda, "trusted", lambda *given: False)
             for _ in range(2):
                 refilled, counts = launch()
                 assert counts == (1, 1)
-        monkeypatch.setattr(cuda_way, "trusted", lambda *given: True)
+        monkeypatch.setattr(launch_cuda, "trusted", lambda *given: True)
         for _ in range(8):
             remembered, counts = launch()
         assert counts == (0, 0), "a launch was made the long way"
@@ -266,7 +268,7 @@ def test_a_stream_that_cannot_be_told_is_an_error(way, monkeypatch):
         return 5
 
     with StandIn() as cuda:
-        monkeypatch.setattr(_torch, "raw_stream", stream)
+        monkeypatch.setattr(torch_modes, "raw_stream", stream)
         op = warp_op(product)
         for _ in range(4):
             run(op)
@@ -291,14 +293,14 @@ def test_a_remembered_launch_is_captured(op, cuda, launches):
 def test_nothing_is_tried_in_a_capture(cuda, launches):
     op = warp_op(product)
     run(op, 4)
-    cuda_way._trusted.clear()
+    launch_cuda._trusted.clear()
     op = warp_op(product, name="test_cuda_short::captured")
     op.preload("cpu")
     cuda.capturing = True
     for _ in range(3):
         run(op)
     assert launches[0] >= 4
-    assert not cuda_way._trusted
+    assert not launch_cuda._trusted
     assert "mixed" not in {launched.kernel for launched in cuda.launched[-6:]}
     cuda.capturing = False
     for _ in range(12):
@@ -309,7 +311,7 @@ def test_nothing_is_tried_in_a_capture(cuda, launches):
 
 def test_a_graph_that_warp_captures_keeps_hold_of_the_code(op, cuda, launches, monkeypatch):
     """``wp.launch`` notes the code of each launch with such a graph, so launches go that way."""
-    captures = _warp_launch.graphs_in_capture()
+    captures = warp_launch.graphs_in_capture()
     monkeypatch.setitem(captures, 1, object())
     run(op)
     assert launches == [1, 1]
@@ -327,7 +329,7 @@ def test_a_kernel_is_launched_publicly_first(cuda):
     op(torch.ones(4), torch.ones(4))
     op(torch.ones(4), torch.ones(4))
     assert [launched.kernel for launched in cuda.launched] == ["product", *["mixed"] * 4, "product"]
-    assert cuda_way._trusted == {(0, native.ready() is not None): True}
+    assert launch_cuda._trusted == {(0, native.ready() is not None): True}
     other = warp_op(product, name="test_cuda_short::second")
     other(torch.ones(4), torch.ones(4))
     assert [launched.kernel for launched in cuda.launched].count("mixed") == 4, "a device is tried once"
@@ -343,7 +345,7 @@ def test_the_native_function_is_tried_by_itself(monkeypatch):
         op = warp_op(product)
         for _ in range(12):
             run(op)
-        assert cuda_way._trusted == {(0, False): True, (0, True): True}
+        assert launch_cuda._trusted == {(0, False): True, (0, True): True}
         assert [launched.kernel for launched in cuda.launched].count("mixed") == 8
 
 
@@ -357,11 +359,11 @@ def nothing_launched(monkeypatch, cuda):
 
 
 def other_entry(monkeypatch, cuda):
-    monkeypatch.setattr(_warp_launch, "_ENTRY", [ctypes.c_void_p] * 9)
+    monkeypatch.setattr(warp_launch, "_ENTRY", [ctypes.c_void_p] * 9)
 
 
 def other_hooks(monkeypatch, cuda):
-    monkeypatch.setattr(_warp_launch, "driver", lambda *given: given[1].no_such_attribute)
+    monkeypatch.setattr(warp_launch, "driver", lambda *given: given[1].no_such_attribute)
 
 
 @pytest.mark.parametrize("fault", [wrong_result, nothing_launched, other_entry, other_hooks])
@@ -386,16 +388,16 @@ def test_whatever_fails_leaves_the_public_way(fault, way, monkeypatch, launches)
 
 
 def test_without_the_raw_stream_nothing_is_tried(cuda, monkeypatch, launches):
-    monkeypatch.setattr(_torch, "raw_stream", None)
+    monkeypatch.setattr(torch_modes, "raw_stream", None)
     monkeypatch.setattr(
-        "warpops.devices.current_stream", lambda device, warp_device: wp.Stream(warp_device, cuda_stream=3)
+        "warpops.launch.devices.current_stream", lambda device, warp_device: wp.Stream(warp_device, cuda_stream=3)
     )
     op = warp_op(product)
     for _ in range(4):
         launches[:] = [0, 0]
         run(op)
         assert launches == [1, 1]
-    assert not cuda_way._trusted
+    assert not launch_cuda._trusted
 
 
 def test_the_check_may_wait_whatever_the_user_forbids(monkeypatch):

@@ -15,9 +15,11 @@ import warp as wp
 
 import kernels
 from cuda_stand_in import StandIn
-from warpops import WarpOpError, _torch, devices
-from warpops.kernel import inspect_kernel
-from warpops.launch import Launcher
+from warpops import WarpOpError
+from warpops.kernel.signature import inspect_kernel
+from warpops.launch import devices
+from warpops.launch.launcher import Launcher
+from warpops.private import torch_guards, torch_modes
 
 
 @wp.kernel
@@ -123,7 +125,7 @@ def test_threads_launch_on_their_own_streams(cuda):
 
 
 def test_a_pytorch_without_the_raw_handle_is_asked_for_its_stream(cuda, monkeypatch):
-    monkeypatch.setattr(_torch, "raw_stream", None)
+    monkeypatch.setattr(torch_modes, "raw_stream", None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=40 + device.index))
     launcher = make_launcher()
     for device in (FIRST, SECOND):
@@ -170,7 +172,7 @@ def test_preload_loads_what_a_call_launches(cuda):
 def test_memory_is_made_on_the_tensors_device(monkeypatch):
     """The short function allocates on the current device, which isn't asked where there is one only."""
     asked = []
-    monkeypatch.setattr(_torch, "empty_strided_cuda", lambda *given: asked.append(given))
+    monkeypatch.setattr(torch_guards, "empty_strided_cuda", lambda *given: asked.append(given))
     monkeypatch.setattr(torch, "empty_strided", lambda *given, **options: asked.append((given, options["device"])))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -179,7 +181,7 @@ def test_memory_is_made_on_the_tensors_device(monkeypatch):
     devices.allocator(FIRST)(*layout)
     assert asked == [layout, (layout[:2], FIRST)]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert devices.allocator(FIRST) is _torch.empty_strided_cuda
+    assert devices.allocator(FIRST) is torch_guards.empty_strided_cuda
 
 
 # --- the launch -------------------------------------------------------------------------------------------------------
@@ -266,7 +268,7 @@ def test_the_cpu_asks_nothing_of_cuda(monkeypatch):
 
     for name in ("current_stream", "current_device", "is_current_stream_capturing"):
         monkeypatch.setattr(torch.cuda, name, forbidden)
-    monkeypatch.setattr(_torch, "raw_stream", forbidden)
+    monkeypatch.setattr(torch_modes, "raw_stream", forbidden)
     x = torch.ones(3, requires_grad=True)
     for _ in range(3):
         x.grad = None

@@ -11,8 +11,9 @@ import warp as wp
 
 import kernels
 from support import close, leaf
-from warpops import cuda, native, warp_op
-from warpops.launch import FAST
+from warpops import warp_op
+from warpops.launch import cuda, native
+from warpops.launch.launcher import FAST
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,7 +12,8 @@ import torch
 import warp as wp
 
 from support import check_against, close, compiled, graph_count, inductor
-from warpops import ArgumentError, SignatureError, handles, warp_op
+from warpops import ArgumentError, SignatureError, warp_op
+from warpops.arguments.handle import check_handle
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -211,7 +212,7 @@ def test_object_on_another_device():
     mesh = cube(1.0)
     distance_op(mesh, outside())
     with pytest.raises(ArgumentError, match=r"op: argument 'mesh': expected a Mesh on cuda:0, .* got one on cpu"):
-        handles.check_handle("op", "mesh", frozenset(), mesh.id, torch.device("cuda:0"))
+        check_handle("op", "mesh", frozenset(), mesh.id, torch.device("cuda:0"))
 
 
 @pytest.mark.parametrize("times", [1, 3], ids=["first", "remembered"])

@@ -10,8 +10,9 @@ import torch
 import warp as wp
 
 from support import close, inductor
-from warpops import ArgumentError, GradientError, native, warp_op
-from warpops.launch import FAST
+from warpops import ArgumentError, GradientError, warp_op
+from warpops.launch import native
+from warpops.launch.launcher import FAST
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 

@@ -13,7 +13,9 @@ import warp as wp
 import kernels
 import warpops
 from support import close, compiled, run_script
-from warpops import refusal, register, warp_op
+from warpops import warp_op
+from warpops.arguments import refusal
+from warpops.register import registration
 
 
 @wp.kernel
@@ -54,7 +56,7 @@ def test_a_default_name_is_numbered_and_free_again():
 def test_the_namespace_of_the_main_module(tmp_path):
     script = """
 import warp as wp
-from warpops import refusal, register, warp_op
+from warpops import warp_op
 
 @wp.kernel
 def double(x: wp.array[float], y: wp.array[float]):
@@ -97,7 +99,7 @@ def registered():
         "operators": len(torch._C._dispatch_get_all_op_names()),
         "fakes": len(torch._library.simple_registry.singleton._data),
         "texts": sum(name.startswith("<warpops") for name in linecache.cache),
-        "contracts": len(register._taken),
+        "contracts": len(registration._taken),
         "ops": len(warpops.list_ops()),
         "runtimes": len(refusal.runtimes),
     }

@@ -11,8 +11,8 @@ import warp as wp
 
 import kernels
 from warpops import SignatureError, warp_op
-from warpops.declaration import NO_NAMESPACE, NO_OPERATOR, declare
-from warpops.kernel import CPP_WORDS
+from warpops.kernel.signature import CPP_WORDS
+from warpops.plan.declaration import NO_NAMESPACE, NO_OPERATOR, declare
 
 
 @wp.struct

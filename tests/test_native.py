@@ -13,8 +13,10 @@ import torch
 import warp as wp
 
 from support import close
-from warpops import ArgumentError, _torch, native, warp_op
-from warpops.launch import FAST
+from warpops import ArgumentError, warp_op
+from warpops.launch import native
+from warpops.launch.launcher import FAST
+from warpops.private import torch_guards
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 
@@ -256,7 +258,7 @@ def test_other_threads_run_during_a_kernel():
 
 def test_a_launch_reads_no_more_than_it_is_given():
     """The addresses that a launch is made of, and PyTorch's function for a tensor's pointer among them."""
-    data = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(_torch.DATA_PTR)
+    data = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(torch_guards.DATA_PTR)
     x = torch.randn(3)
     assert data(x) == x.data_ptr()
     assert data(x[1:]) == x[1:].data_ptr()

@@ -16,7 +16,7 @@ import kernels
 import warpops
 from support import check_against, close, graph_count, inductor, leaf
 from warpops import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOp, warp_program
-from warpops import _warp_calls as calls
+from warpops.private import warp_calls
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
@@ -691,7 +691,7 @@ def test_no_gradient_no_recording(x, monkeypatch):
     def record(*args):
         raise AssertionError("recorded")
 
-    monkeypatch.setattr("warpops.program_record.Run._record", record)
+    monkeypatch.setattr("warpops.program.record.Run._record", record)
     with torch.no_grad():
         blur_twice(leaf(x))
     blur_twice(x)
@@ -730,7 +730,7 @@ def test_a_users_tape_records_nothing(x):
 
 
 def test_warp_is_left_as_it_was(x):
-    before = [owner.__dict__[name] for owner, name, _ in calls._targets()]
+    before = [owner.__dict__[name] for owner, name, _ in warp_calls._targets()]
     blur_twice(leaf(x)).sum().backward()
 
     @warp_program("x[n] -> y[n]", name="prog_test::failing")
@@ -739,8 +739,8 @@ def test_warp_is_left_as_it_was(x):
 
     with pytest.raises(ZeroDivisionError, match="in the program"):
         failing(x)
-    assert [owner.__dict__[name] for owner, name, _ in calls._targets()] == before
-    assert getattr(calls._local, "watcher", None) is None
+    assert [owner.__dict__[name] for owner, name, _ in warp_calls._targets()] == before
+    assert getattr(warp_calls._local, "watcher", None) is None
 
 
 def test_threads(x):

@@ -17,7 +17,7 @@ import torch
 import kernels
 from warpops import register, unregister, warp_op
 
-OURS = {os.path.join(os.path.dirname(register.__file__), name) for name in ("register.py", "unregister.py", "_torch.py")}
+OURS = {os.path.join(os.path.dirname(register.__file__), name) for name in ("register.py", "register/unregister.py", "private/torch_modes.py")}
 X = torch.tensor([1.0, 3.0])
 
 

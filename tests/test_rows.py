@@ -261,7 +261,7 @@ def test_decisions(what):
     if what == "another launch size that depends on it":
         options = {"dim": "n, min(n, min(m, k))"}
     op = warp_op(kernel, signature, name="test_rows::decided", **options)
-    found = op._plan.rows
+    found = op._registration.rows
     assert " ".join(sorted(found.arrays)) == (want or ""), found.why
     text = " ".join(op.explain().split())
     if want:
@@ -275,7 +275,7 @@ def test_a_program_has_none():
     def run(x: wp.array[float], y: wp.array[float]):
         wp.launch(kernels.square, x.shape[0], inputs=[x], outputs=[y])
 
-    assert not run._plan.rows.arrays
+    assert not run._registration.rows.arrays
 
 
 @pytest.mark.parametrize("what", [what for what, (*_, want) in KNOWN.items() if want])

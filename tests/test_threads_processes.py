@@ -175,7 +175,10 @@ print(right, status)
 
 SQUARE = """
 import os, signal, threading, torch, warp as wp
-from warpops import _warp, instance, launch, native, warp_op
+from warpops import warp_op
+from warpops.calls import instances
+from warpops.launch import launcher, native
+from warpops.private import warp_code
 
 wp.config.log_level = wp.LOG_ERROR
 
@@ -220,7 +223,7 @@ square.preload("cpu")
 held, leave = threading.Event(), threading.Event()
 
 def hold():
-    with _warp._loading, launch._lock, instance._lock, native._lock:
+    with warp_code._loading, launcher._lock, instances._lock, native._lock:
         held.set()
         leave.wait()
 

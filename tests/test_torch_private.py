@@ -1,4 +1,4 @@
-"""Canaries: what ``warpops._torch``, ``_dynamo`` and ``_inductor`` take for granted about PyTorch's private side."""
+"""Canaries: what ``warpops.private``, ``_dynamo`` and ``_inductor`` take for granted about PyTorch's private side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpops import _dynamo, _torch
+from warpops.arguments.dynamo import numbers_of, teach
+from warpops.private import torch_guards, torch_modes, torch_registry
 
 
 class Watch(TorchDispatchMode):
@@ -20,7 +21,7 @@ class Watch(TorchDispatchMode):
 
 
 def test_a_guard_accepts_tensors_that_look_the_same():
-    check = _torch.guard([torch.zeros(3, 2), torch.zeros(4)])
+    check = torch_guards.guard([torch.zeros(3, 2), torch.zeros(4)])
     assert check(torch.ones(3, 2), torch.ones(4))
 
 
@@ -40,25 +41,25 @@ def test_a_guard_accepts_tensors_that_look_the_same():
     ids=["size", "dtype", "strides", "requires_grad", "class", "negated", "device", "none", "number"],
 )
 def test_a_guard_refuses_tensors_that_differ(other):
-    assert not _torch.guard([torch.zeros(3, 2)])(other)
+    assert not torch_guards.guard([torch.zeros(3, 2)])(other)
 
 
 def test_a_guard_refuses_under_another_dispatch_state():
     x = torch.zeros(3)
-    check = _torch.guard([x])
+    check = torch_guards.guard([x])
     assert check(x)
     with Watch():
         assert not check(x)
-        assert _torch.dispatch_modes() == 1
+        assert torch_modes.dispatch_modes() == 1
     with torch.inference_mode():
         assert not check(x)
     with torch.autocast("cpu"):
         assert not check(x)
-        assert _torch.autocast_active()
+        assert torch_modes.autocast_active()
     torch.func.grad(lambda t: (t.sum(), _assert(not check(t)))[0])(x)
     with FakeTensorMode():
-        assert _torch.dispatch_modes() == 1
-    assert _torch.dispatch_modes() == 0 and not _torch.autocast_active()
+        assert torch_modes.dispatch_modes() == 1
+    assert torch_modes.dispatch_modes() == 0 and not torch_modes.autocast_active()
 
 
 def _assert(condition):
@@ -66,23 +67,23 @@ def _assert(condition):
 
 
 def test_levels_and_modes_are_seen():
-    assert _torch.functorch_level() is None
-    torch.func.vmap(lambda t: (t, _assert(_torch.functorch_level() is not None))[0])(torch.zeros(2))
-    assert not _torch.function_mode()
+    assert torch_modes.functorch_level() is None
+    torch.func.vmap(lambda t: (t, _assert(torch_modes.functorch_level() is not None))[0])(torch.zeros(2))
+    assert not torch_modes.function_mode()
     with torch.device("cpu"):
-        assert _torch.function_mode()
-    assert not _torch.profiling()
+        assert torch_modes.function_mode()
+    assert not torch_modes.profiling()
     with torch.autograd.profiler.profile():
-        assert _torch.profiling()
+        assert torch_modes.profiling()
 
 
 def test_tangents_are_seen():
     x = torch.zeros(2)
-    assert not _torch.has_tangent(x)
+    assert not torch_modes.has_tangent(x)
     with forward_ad.dual_level():
         assert forward_ad._current_level >= 0
-        assert _torch.has_tangent(forward_ad.make_dual(x, torch.ones(2)))
-        assert not _torch.has_tangent(x)
+        assert torch_modes.has_tangent(forward_ad.make_dual(x, torch.ones(2)))
+        assert not torch_modes.has_tangent(x)
     assert forward_ad._current_level < 0
 
 
@@ -98,7 +99,7 @@ def test_quick_apply_is_apply():
             assert ctx.saved_tensors[0].shape == grad.shape
             return grad * 2
 
-    apply = _torch.quick_apply(Double)
+    apply = torch_modes.quick_apply(Double)
     x = torch.ones(2, requires_grad=True)
     y = apply(x)
     assert y.tolist() == [2.0, 2.0] and type(y.grad_fn).__name__ == "DoubleBackward"
@@ -111,21 +112,21 @@ def test_a_published_overload_is_what_torch_ops_finds():
     library.define("twice.cabc(Tensor x) -> Tensor")
     library.impl("twice.cabc", lambda x: x * 2, "CompositeExplicitAutograd")
     overload = torch.ops.warpops_canary.twice.cabc
-    _torch.publish("warpops_canary", "twice", overload)
+    torch_registry.publish("warpops_canary", "twice", overload)
     assert torch.ops.warpops_canary.twice is overload is torch.ops.warpops_canary.twice.cabc
     assert "twice" not in list(torch.ops.warpops_canary)
-    _torch.forget("warpops_canary", "twice", "other")
+    torch_registry.forget("warpops_canary", "twice", "other")
     assert torch.ops.warpops_canary.twice is overload
-    _torch.forget("warpops_canary", "twice", "cabc")
+    torch_registry.forget("warpops_canary", "twice", "cabc")
     assert torch.ops.warpops_canary.twice is not overload
-    _torch.destroy(library)
+    torch_registry.destroy(library)
 
 
 def test_aliases_are_seen_on_fakes_too():
     with FakeTensorMode():
         x = torch.zeros(4)
-        assert _torch.is_alias(x, x[1:])
-        assert not _torch.is_alias(x, torch.zeros(4))
+        assert torch_guards.is_alias(x, x[1:])
+        assert not torch_guards.is_alias(x, torch.zeros(4))
 
 
 def test_inductor_has_the_table_of_lowerings():
@@ -145,8 +146,8 @@ def test_dynamo_is_taught_to_read_a_warp_value():
 
     @torch.compile(fullgraph=True, backend=backend)
     def scale(x, v):
-        _dynamo.teach()
-        return x * _dynamo.numbers_of(v)[1]
+        teach()
+        return x * numbers_of(v)[1]
 
     v = wp.vec3(1.0, 2.0, 3.0)
     assert scale(torch.ones(1), v).item() == 2.0
@@ -155,15 +156,15 @@ def test_dynamo_is_taught_to_read_a_warp_value():
     v[1] = 5.0
     assert scale(torch.ones(1), v).item() == 5.0
     assert len(graphs) == 2
-    assert _dynamo.numbers_of(v) == (1.0, 5.0, 3.0)
-    assert _dynamo.numbers_of("else") == "else"
+    assert numbers_of(v) == (1.0, 5.0, 3.0)
+    assert numbers_of("else") == "else"
 
 
 def test_an_array_past_the_dispatcher():
-    made = _torch.empty_strided_cpu((2, 3), (3, 1), torch.float64)
+    made = torch_guards.empty_strided_cpu((2, 3), (3, 1), torch.float64)
     assert (made.shape, made.stride(), made.dtype, made.device.type) == ((2, 3), (3, 1), torch.float64, "cpu")
     assert not made.requires_grad
-    assert _torch.empty_strided_cpu((0, 4), (4, 1), torch.int8).numel() == 0
+    assert torch_guards.empty_strided_cpu((0, 4), (4, 1), torch.int8).numel() == 0
 
 
 def test_an_operator_s_way_can_be_shortened():
@@ -181,7 +182,7 @@ def test_an_operator_s_way_can_be_shortened():
 
             return shorter
 
-        _torch.shorten(overload, make)
+        torch_registry.shorten(overload, make)
         assert torch.ops.canary.twice.default(torch.ones(1)).item() == 2.0
         assert seen == [1]
 
@@ -198,13 +199,13 @@ def test_a_rule_for_a_class_is_asked_for_when_one_comes():
     overload = torch.ops.warpops_canary.ruled.cabc
     asked = []
 
-    class Rules(_torch.Rules):
+    class Rules(torch_registry.Rules):
         def of_class(self, kind):
             asked.append(kind)
             return (lambda cls, function, types, args, kwargs: torch.full((2,), 7.0)) if kind is Wrapped else None
 
     name = "warpops_canary::ruled.cabc"
-    _torch.register_python_side(library, name, lambda x: torch.empty_like(x), Rules())
+    torch_registry.register_python_side(library, name, lambda x: torch.empty_like(x), Rules())
     wrapped = torch.Tensor._make_wrapper_subclass(Wrapped, (2,))
     assert overload(wrapped).tolist() == [7.0, 7.0]
     assert Wrapped in asked
@@ -214,14 +215,14 @@ def test_a_rule_for_a_class_is_asked_for_when_one_comes():
     with torch._subclasses.FakeTensorMode() as mode:
         assert overload(mode.from_tensor(torch.ones(2))).shape == (2,)
     table = torch._library.simple_registry.singleton._data
-    assert isinstance(table[name].torch_dispatch_rules, _torch.Rules)
-    _torch.destroy(library)
+    assert isinstance(table[name].torch_dispatch_rules, torch_registry.Rules)
+    torch_registry.destroy(library)
     assert name not in table
 
 
 def test_below_autograd_nothing_is_recorded():
     x = torch.ones(2, requires_grad=True)
-    with _torch.below_autograd():
+    with torch_modes.below_autograd():
         y = x * 2.0
     assert y.grad_fn is None and torch.is_grad_enabled()
 
@@ -238,13 +239,13 @@ def test_the_lowering_of_an_export_is_seen():
     library.impl("lowered", lambda x: x * 2, "CompositeExplicitAutograd")
 
     def autograd(x):
-        seen.append(_torch.lowering_export())
-        with _torch.below_autograd():
+        seen.append(torch_modes.lowering_export())
+        with torch_modes.below_autograd():
             return torch.ops.warpops_canary.lowered(x)
 
     library.impl("lowered", autograd, "Autograd")
     torch.library.register_fake("warpops_canary::lowered", lambda x: torch.empty_like(x), lib=library)
-    assert not _torch.lowering_export()
+    assert not torch_modes.lowering_export()
     program = torch.export.export(Net(), (torch.ones(2),))
     assert not any(seen)
     program = program.run_decompositions()
@@ -253,30 +254,32 @@ def test_the_lowering_of_an_export_is_seen():
     assert "lowered" in str(node.target)
     torch.ops.warpops_canary.lowered(torch.ones(2))
     assert not seen[-1]
-    _torch.destroy(library)
+    torch_registry.destroy(library)
 
 
 def test_dtensor_says_whether_it_replicates_implicitly():
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.experimental import implicit_replication
 
-    assert not _torch.replicates_implicitly(DTensor)
+    assert not torch_modes.replicates_implicitly(DTensor)
     with implicit_replication():
-        assert _torch.replicates_implicitly(DTensor)
+        assert torch_modes.replicates_implicitly(DTensor)
 
 
 def test_several_tensors_are_zeroed_at_once():
     tensors = [torch.ones(2), None, torch.ones(3, 4, dtype=torch.float64), torch.ones(0), torch.ones(2, 3).t()]
-    _torch.zero_all(*tensors)
+    torch_guards.zero_all(*tensors)
     assert all(not tensor.any() for tensor in tensors if tensor is not None)
-    _torch.zero_all(None)
+    torch_guards.zero_all(None)
 
 
 def test_the_most_arguments_of_an_operator():
     with torch.library._scoped_library("warpops_canary", "FRAGMENT") as library:
-        library.define(f"wide({', '.join(f'Tensor x{k}' for k in range(_torch.MOST_ARGUMENTS))}) -> Tensor")
+        library.define(f"wide({', '.join(f'Tensor x{k}' for k in range(torch_registry.MOST_ARGUMENTS))}) -> Tensor")
         with pytest.raises(RuntimeError, match="only supports"):
-            library.define(f"wider({', '.join(f'Tensor x{k}' for k in range(_torch.MOST_ARGUMENTS + 1))}) -> Tensor")
+            library.define(
+                f"wider({', '.join(f'Tensor x{k}' for k in range(torch_registry.MOST_ARGUMENTS + 1))}) -> Tensor"
+            )
 
 
 def test_ordinary_tensors():
@@ -293,12 +296,12 @@ def test_ordinary_tensors():
         torch.ones(2, dtype=torch.int8),
         inference,
     ):
-        assert _torch.is_ordinary(tensor)
+        assert torch_guards.is_ordinary(tensor)
     negative = torch.ones(2, dtype=torch.complex64).conj().imag
     functional = torch._to_functional_tensor(torch.ones(2))
     others = [negative, functional, torch._efficientzerotensor(2), torch.ones(2).to_mkldnn(), Sub(torch.ones(2))]
     for tensor in others:
-        assert not _torch.is_ordinary(tensor)
+        assert not torch_guards.is_ordinary(tensor)
 
 
 class Sub(torch.Tensor):
@@ -307,10 +310,10 @@ class Sub(torch.Tensor):
 
 def test_the_tracer_is_seen():
     seen = []
-    assert _torch.tracing() is None
+    assert torch_modes.tracing() is None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.jit.trace(lambda x: seen.append(_torch.tracing()) or x + 1, (torch.ones(1),), check_trace=False)
+        torch.jit.trace(lambda x: seen.append(torch_modes.tracing()) or x + 1, (torch.ones(1),), check_trace=False)
     assert seen[0] is not None
 
 
@@ -318,12 +321,12 @@ def test_versions_are_counted_at_once():
     x, y = torch.zeros(2), torch.zeros(2)
     with torch.inference_mode():
         z = torch.zeros(2)
-    _torch.increment_versions((x, y, z))
+    torch_modes.increment_versions((x, y, z))
     assert (x._version, y._version) == (1, 1)
 
 
 def test_the_short_allocators_and_the_raw_stream():
     """Of a CUDA device there is the function at least; a PyTorch built without CUDA has no streams."""
-    assert _torch.empty_strided_cpu((2, 3), (3, 1), torch.float64).dtype is torch.float64
-    assert callable(_torch.empty_strided_cuda)
-    assert (_torch.raw_stream is None) is not torch.backends.cuda.is_built()
+    assert torch_guards.empty_strided_cpu((2, 3), (3, 1), torch.float64).dtype is torch.float64
+    assert callable(torch_guards.empty_strided_cuda)
+    assert (torch_modes.raw_stream is None) is not torch.backends.cuda.is_built()

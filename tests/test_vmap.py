@@ -258,7 +258,7 @@ def test_the_module_and_the_list_of_ops_show_nothing_of_it():
 
 def test_second_calls_make_nothing_new(monkeypatch):
     vmap(square_op)(rand(3, 4))
-    monkeypatch.setattr("warpops.transforms.batched_plan", lambda *a: pytest.fail("planned again"))
+    monkeypatch.setattr("warpops.transforms.vmap.batched_plan", lambda *a: pytest.fail("planned again"))
     close(vmap(square_op)(torch.full((2, 7), 2.0)), torch.full((2, 7), 4.0))
 
 

@@ -1,4 +1,4 @@
-"""Canaries: what ``warpops._warp`` takes for granted about Warp's private side. A new Warp that differs fails here first."""
+"""Canaries: what ``warpops.private`` takes for granted about Warp's private side. A new Warp that differs fails here first."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 import torch
 import warp as wp
 
-from warpops import _warp
-from warpops.kernel import inspect_kernel
-from warpops.packing import BOUNDS, argument_layout, bfloat16_bits
+from warpops.kernel.signature import inspect_kernel
+from warpops.launch.packing import BOUNDS, argument_layout, bfloat16_bits
+from warpops.private import warp_code, warp_types
 
 
 @wp.struct
@@ -48,12 +48,12 @@ def scale(x: wp.array[float], s: float, out: wp.array[float]):
 
 
 def test_arguments_come_with_resolved_types():
-    names = [name for name, _ in _warp.argument_types(everything)]
+    names = [name for name, _ in warp_types.argument_types(everything)]
     assert names == ["x", "m", "s", "flag", "small", "big", "v", "q", "out"]
-    types = dict(_warp.argument_types(everything))
-    assert _warp.is_plain_array(types["m"]) and types["m"].ndim == 3 and types["m"].dtype is wp.mat22
-    assert list(_warp.struct_fields(types["s"])) == ["count", "inner"]
-    assert _warp.struct_fields(types["x"]) is None
+    types = dict(warp_types.argument_types(everything))
+    assert warp_types.is_plain_array(types["m"]) and types["m"].ndim == 3 and types["m"].dtype is wp.mat22
+    assert list(warp_types.struct_fields(types["s"])) == ["count", "inner"]
+    assert warp_types.struct_fields(types["x"]) is None
 
 
 def test_a_descriptor_has_the_fields_and_size_that_are_packed():
@@ -67,7 +67,7 @@ def test_packed_arguments_are_what_warp_would_build():
     """The layout's bytes, read back through Warp's own ctypes structure."""
     signature = inspect_kernel(everything)
     layout = argument_layout(signature)
-    structure = _warp.struct_layout([kind for _, kind in _warp.argument_types(everything)])
+    structure = warp_types.struct_layout([kind for _, kind in warp_types.argument_types(everything)])
     assert layout.size == ctypes.sizeof(structure)
     packed = layout.packer()(
         *(111, 222, 5, 4, 1, 0),
@@ -107,8 +107,8 @@ def test_bfloat16_bits_are_torchs(value):
 
 def test_entry_points_take_bytes_and_hashers_tell_of_changes():
     """A module that Warp marks modified gets a new ``hashers``, which is what makes a launch load it again."""
-    _warp.runtime_ready()
-    compiled = _warp.Compiled(scale, wp.get_device("cpu"), 1)
+    warp_code.runtime_ready()
+    compiled = warp_code.Compiled(scale, wp.get_device("cpu"), 1)
     compiled.load()
     x, out = torch.arange(3.0), torch.zeros(3)
     layout = argument_layout(inspect_kernel(scale))
@@ -122,24 +122,24 @@ def test_entry_points_take_bytes_and_hashers_tell_of_changes():
 
 
 def test_the_rank_of_tid_is_known_once_loaded():
-    _warp.runtime_ready()
+    warp_code.runtime_ready()
     scale.module.load(wp.get_device("cpu"), 1)
-    assert _warp.launch_rank(scale) == 1
+    assert warp_code.launch_rank(scale) == 1
 
 
 def test_an_argument_unpacks_for_the_public_launch():
     layout = argument_layout(inspect_kernel(scale))
     packed = layout.packer()(11, 12, 3, 4, 1, 0, 2.5, 13, 0, 3, 4, 1, 0)
-    types = [kind for _, kind in _warp.argument_types(scale)]
-    array, number = (_warp.unpack_argument(types[k], packed, layout.offsets[k]) for k in (0, 1))
+    types = [kind for _, kind in warp_types.argument_types(scale)]
+    array, number = (warp_types.unpack_argument(types[k], packed, layout.offsets[k]) for k in (0, 1))
     assert (array.data, array.grad, array.shape[0]) == (11, 12, 3)
     assert number == 2.5
 
 
 def test_backward_can_be_switched_off_in_both_places():
-    assert _warp.backward_enabled(scale)
+    assert warp_code.backward_enabled(scale)
     off = wp.kernel(enable_backward=False)(scale.func)
-    assert not _warp.backward_enabled(off)
+    assert not warp_code.backward_enabled(off)
 
 
 def test_a_kernel_can_be_taken_out_of_its_module():
@@ -155,7 +155,7 @@ def test_a_kernel_can_be_taken_out_of_its_module():
 
     assert set(module._get_live_kernels()) == {stays, goes}
     hashers = module.hashers
-    _warp.disown(goes)
+    warp_code.disown(goes)
     assert module._get_live_kernels() == [stays]
     assert list(module.kernels.values()) == [stays]
     assert module.hashers is not hashers

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .contract import VERSION
 from .decorator import warp_op
 from .errors import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOpError
 from .op import WarpOp, list_ops
+from .register.contract import VERSION
 
 if TYPE_CHECKING:
-    from .program import warp_program
+    from .program.decorator import warp_program
 
 __version__ = VERSION
 
@@ -34,7 +34,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what only some programs use when it is asked for."""
     if name == "warp_program":
-        from .program import warp_program
+        from .program.decorator import warp_program
 
         return warp_program
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

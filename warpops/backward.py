@@ -1,101 +1,21 @@
-"""Backwards of the user's own: a registered function, or a kernel or op declared with ``backward=``."""
+"""The option ``backward``: a kernel or an op in place of the adjoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from . import _warp, checks
-from .declaration import Declaration, declare
-from .errors import ArgumentError, SignatureError
-from .kernel import Leaf, inspect_kernel
-from .plan import OpPlan, Slot
+from .arguments.call import measure
+from .arguments.callbacks import callback_arguments
+from .errors import SignatureError
+from .kernel.signature import Leaf, inspect_kernel
+from .plan.declaration import Declaration, declare
+from .plan.model import OpPlan
+from .private import warp_types
 
 if TYPE_CHECKING:
+    from .calls.ways import Ways
     from .op import WarpOp
-    from .runtime import Runtime
-
-
-@dataclass(frozen=True)
-class BackwardContext:
-    """What a registered backward sees of the forward."""
-
-    inputs: dict[str, Any]
-    """The op's arguments by name, as the call gave them; a struct is a namespace of its fields."""
-    outputs: dict[str, torch.Tensor]
-    """The op's results by name; an in-out array's value after the launch."""
-    needs_input_grad: tuple[bool, ...]
-    """Whether each argument of the op needs a gradient."""
-
-
-class RegisteredBackward:
-    """A function given to ``register_backward``."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    @property
-    def meaning(self) -> Any:
-        return self.function
-
-    def __call__(
-        self,
-        runtime: Runtime,
-        arguments: tuple[Any, ...],
-        results: tuple[Any, ...],
-        grads: tuple[Any, ...],
-        needed: tuple[bool, ...],
-    ) -> tuple[Any, ...]:
-        plan = runtime.plan
-        values = runtime.values(arguments)
-        by_slot = dict(zip(runtime.front.arguments, needed, strict=False))
-        context = BackwardContext(
-            inputs=checks.callback_arguments(plan, values),
-            outputs={slot.label: result for slot, result in zip(plan.result_slots, results, strict=True)},
-            needs_input_grad=tuple(any(by_slot[s.name] for s in p.slots) for p in plan.parameters),
-        )
-        # Copies, for the function to change as it likes: a cotangent is the caller's, or shared with other nodes.
-        found = self.function(context, *(None if grad is None else grad.clone() for grad in grads))
-        if not isinstance(found, (tuple, list)):
-            found = (found,)
-        if len(found) != len(plan.parameters):
-            raise ArgumentError(
-                f"{runtime.name}: the registered backward returned {len(found)} gradients; expected "
-                f"{len(plan.parameters)}, one for each argument of the op ({', '.join(p.name for p in plan.parameters)}), "
-                f"None where there is none"
-            )
-        by_name: dict[str, Any] = {}
-        for parameter, grad in zip(plan.parameters, found, strict=True):
-            for slot in parameter.slots:
-                part = grad
-                if parameter.struct and grad is not None:
-                    for name in slot.leaf.path[1:]:
-                        part = part.get(name) if isinstance(part, dict) else getattr(part, name, None)
-                by_name[slot.name] = (
-                    _checked(runtime.name, slot, part, values[slot.name]) if slot.differentiable else None
-                )
-        return tuple(by_name.get(name) for name in runtime.front.arguments)
-
-
-def _reducible(shape: tuple[Any, ...], wider: tuple[Any, ...]) -> bool:
-    """Whether PyTorch sums a gradient of the wider shape over the axes that the argument would be broadcast along."""
-    ends = wider[len(wider) - len(shape) :]
-    return len(wider) >= len(shape) and all(n in (1, m) for n, m in zip(shape, ends, strict=True))
-
-
-def _checked(op: str, slot: Slot, grad: Any, value: Any) -> Any:
-    """A gradient that a function has returned, if it can be one of that argument."""
-    if grad is None or value is None:
-        return grad
-    what = f"{op}: the registered backward returned for '{slot.label}'"
-    if not isinstance(grad, torch.Tensor):
-        raise ArgumentError(f"{what} a {type(grad).__name__}; expected a tensor or None")
-    if grad.shape != value.shape and not _reducible(tuple(value.shape), tuple(grad.shape)):
-        raise ArgumentError(f"{what} a gradient of shape {tuple(grad.shape)}; expected {tuple(value.shape)}")
-    return grad
 
 
 class DeclaredBackward:
@@ -111,7 +31,7 @@ class DeclaredBackward:
 
     def __call__(
         self,
-        runtime: Runtime,
+        runtime: Ways,
         arguments: tuple[Any, ...],
         results: tuple[Any, ...],
         grads: tuple[Any, ...],
@@ -119,7 +39,7 @@ class DeclaredBackward:
     ) -> tuple[Any, ...]:
         plan = runtime.plan
         values = runtime.values(arguments)
-        given: dict[str, Any] = checks.callback_arguments(plan, values)
+        given: dict[str, Any] = callback_arguments(plan, values)
         for slot, result, grad in zip(plan.result_slots, results, grads, strict=True):
             if slot.role == "output":
                 given[slot.label] = result
@@ -127,7 +47,7 @@ class DeclaredBackward:
                 given[f"grad_{slot.label}"] = grad
         if self.made_here:
             instance = runtime.instances.select(arguments)
-            found = checks.measure(runtime.name, instance.plan, values, runtime.device(arguments))
+            found = measure(runtime.name, instance.plan, values, runtime.device(arguments))
             for axis, size in enumerate(found.launch):
                 given[f"dim_{axis}"] = size
             for slot in plan.gradients:
@@ -163,11 +83,11 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         _check_types(plan, [slot.leaf for slot in (*op._plan.inputs, *op._plan.result_slots)], op.name)
         return DeclaredBackward(op, 0, False)
     is_lambda = getattr(value, "__name__", "") == "<lambda>"
-    if callable(value) and not _warp.is_kernel(value) and hasattr(value, "__code__") and not is_lambda:
+    if callable(value) and not warp_types.is_kernel(value) and hasattr(value, "__code__") and not is_lambda:
         import warp as wp
 
         value = wp.kernel(value)
-    if not _warp.is_kernel(value):
+    if not warp_types.is_kernel(value):
         got = "a lambda" if is_lambda else type(value).__name__
         raise SignatureError(
             f"{plan.name}: backward takes a kernel or a WarpOp, and got {got}; a function goes to op.register_backward"

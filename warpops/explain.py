@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Iterator
 
 from .effects import Site
-from .plan import OpPlan, Slot
+from .plan.model import OpPlan, Slot
+from .sharding.rows import Rows
 
 WIDTH = 80
 ROLES = {
@@ -20,7 +21,7 @@ ROLES = {
 }
 
 
-def explain(name: str, plan: OpPlan) -> str:
+def explain(name: str, plan: OpPlan, rows: Rows) -> str:
     """The plan as text, 80 columns wide where the user's own names and lines allow."""
     kernel = plan.kernel
     writer = _Writer(kernel.file)
@@ -47,8 +48,8 @@ def explain(name: str, plan: OpPlan) -> str:
     for line in _derivatives(plan):
         writer.line(line, 1)
     writer.head("tensors sharded on their first axis (DTensor)")
-    rows = ", ".join(slot.label for slot in plan.arrays if slot.name in plan.rows.arrays)
-    writer.line(f"stay so: {rows} ({plan.rows.why})" if rows else f"are gathered: {plan.rows.why}", 1)
+    own = ", ".join(slot.label for slot in plan.arrays if slot.name in rows.arrays)
+    writer.line(f"stay so: {own} ({rows.why})" if own else f"are gathered: {rows.why}", 1)
     if plan.extents.uncovered:
         writer.head("not checked at a call: indices that the analysis can't follow")
         for label, axis, reason in plan.extents.uncovered:
@@ -157,7 +158,7 @@ def _launch_lines(plan: OpPlan) -> list[str]:
 def _derivatives(plan: OpPlan) -> list[str]:
     if not plan.gradients or not any(slot.differentiable for slot in plan.result_slots):
         return [f"none: {plan.gradient_why}"]
-    from .tangents import why_none
+    from .transforms.tangents import why_none
 
     why = why_none(plan)
     made = "from the tangent kernel, made of the kernel's source where one is asked for"

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 import warp as wp
 
-from . import _torch, locks
-from .backward import RegisteredBackward
-from .declaration import check_name
+from .calls.instances import Instance, Instances
+from .calls.own_backward import RegisteredBackward
 from .errors import ArgumentError, GradientError, SignatureError
 from .explain import explain
-from .instance import Instance, Instances
-from .kernel import MISSING
-from .plan import OpPlan
-from .register import Registration
+from .plan.declaration import check_name
+from .plan.model import OpPlan
+from .private import locks, torch_modes
+from .register.registration import Registration
+from .transforms.exported import mapped_op
 
 if TYPE_CHECKING:
-    from .tangent_op import TangentOp
+    from .transforms.tangent_op import TangentOp
 
 _lock = locks.reentrant()
 _ops: weakref.WeakValueDictionary[str, WarpOp] = weakref.WeakValueDictionary()
@@ -53,6 +53,13 @@ def _default_name(plan: OpPlan) -> tuple[str, bool]:
         number += 1
         name = f"{base}_{number}"
     return name, number > 0
+
+
+def _transforms(runtime: Any) -> Any:
+    """An op's functions for torch.func, which are imported when they are met."""
+    from .transforms.vmap import Transforms
+
+    return Transforms(runtime)
 
 
 class WarpOp:
@@ -90,7 +97,8 @@ class WarpOp:
 
     def _register(self, plan: OpPlan, backward: Any, vmap: Any) -> None:
         """Register the op with PyTorch, anew where its backward or its vmap rule has changed."""
-        made = Registration(self.name, plan, self._instances, backward, vmap)
+        mapped_op()
+        made = Registration(self.name, plan, self._instances, _transforms, backward, vmap)
         made.runtime.numbered = self._numbered
         self._plan, self._backward, self._vmap = plan, backward, vmap
         self._registration, self._call = made, made.call
@@ -235,9 +243,9 @@ class WarpOp:
         """
         return self._tangent if self._tangent is not None else self._make_tangent()
 
-    @_torch.constant_while_tracing
+    @torch_modes.constant_while_tracing
     def _make_tangent(self) -> TangentOp:
-        from .tangent_op import TangentOp
+        from .transforms.tangent_op import TangentOp
 
         with _lock:
             if self._tangent is None:
@@ -258,7 +266,7 @@ class WarpOp:
             >>> print(negate.explain().split("launch size")[1].splitlines()[1])
               n (coordinate 0 of wp.tid(): it indexes axis 0 of 'x')
         """
-        return explain(self.name, self._plan)
+        return explain(self.name, self._plan, self._registration.rows)
 
     def preload(self, device: torch.device | str | None = None) -> None:
         """Build and load the kernel now, for example before a CUDA graph is captured.
@@ -318,4 +326,4 @@ def _find_attribute(op: WarpOp) -> str | None:
     return None
 
 
-__all__ = ["MISSING", "WarpOp", "list_ops"]
+__all__ = ["WarpOp", "list_ops"]

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
 from .facts import closure
-from .forms import (
-    ALL,
-    NONE,
-    Affine,
-    Base,
-    Clamped,
-    Covered,
-    Earlier,
-    Facts,
-    Form,
-    Loop,
-    Shape,
-    Unknown,
-    Whole,
-    varies,
-)
+from .forms import ALL, NONE, Affine, Base, Clamped, Covered, Earlier, Facts, Form, Loop, Shape, Unknown, Whole, varies
+from .joins import join, with_tokens
 from .model import Site
+from .names import holds_floats, known_type
 from .record import Access, Frame, Record
-from .source import holds_floats, known_type
 from .state import Pattern, State, is_element, may_alias
-from .values import NO_TOKENS, Array, Carried, Doubt, LocalArrayRead, ReadOf, Ref, Tokens, Value, only
+from .values import (
+    NO_TOKENS,
+    Abstract,
+    Array,
+    Carried,
+    Doubt,
+    Element,
+    LocalArrayRead,
+    Object,
+    ReadOf,
+    Ref,
+    Tokens,
+    Value,
+    is_active,
+    merged,
+    only,
+    tokens_of,
+    traces_of,
+)
 
 PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed"})
 """Atomics of which Warp's adjoint neither reads the array nor consumes its cotangent."""
@@ -306,3 +311,55 @@ def _distinct(pattern: Pattern, loop: int) -> bool:
         and form.base.nonneg
         for form in pattern
     )
+
+
+def number(record: Record, frame: Frame, node: ast.AST) -> Value:
+    """An expression's value as a number, vector or tile."""
+    return as_number(record, frame, record.evaluate(record, frame, node), node)
+
+
+def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> Value:
+    if isinstance(value, Value):
+        return value
+    if isinstance(value, Element):
+        return read(record, frame, value.array, value.forms, frame.code.site(node))
+    if isinstance(value, Object) and not callable(value.value):
+        return Value(const=value.value)
+    if isinstance(value, Array):
+        record.tested.update(ref.root for ref in value.refs)
+    return Value(
+        Unknown("a value that isn't a number", varies=ALL),
+        active=is_active(value),
+        data=True,
+        tokens=tokens_of(value),
+        varies=ALL,
+        trace=merged(traces_of(value)),
+    )
+
+
+def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abstract, node: ast.AST) -> Abstract:
+    """``one`` where the test holds, else ``other``: the adjoint needs the test."""
+    facts = record.state.facts
+    if one == other:
+        return one
+    one = settled(one, facts | test.truth.true.facts)
+    other = settled(other, facts | test.truth.false.facts)
+    result = join(one, other, test.coords and not test.data)
+    if one != other:
+        result = record.needing(result, test.tokens, frame.code.site(node))
+        result = with_tokens(result, test.tokens)
+        if isinstance(result, Value):
+            result = replace(
+                result,
+                coords=result.coords or test.coords,
+                data=result.data or test.data,
+                varies=result.varies | test.varies,
+            )
+    return result
+
+
+def settled(value: Abstract, facts: Facts) -> Abstract:
+    """A value on its way to where the conditions that it was made under are forgotten."""
+    if isinstance(value, Value) and isinstance(value.form, Affine):
+        return replace(value, form=settle(value.form, facts))
+    return value

@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from .conclude import conclude_array, find_guards, guard_conditions
+from .expressions import evaluate
 from .hazards import find_hazards
+from .joins import meet_must, never_taken
 from .model import ArrayEffects, AxisUse, Effects, LoopNeeds, Site
+from .names import array_arguments, code_of, max_unroll, of_type, overwrites_are_copies
 from .record import Frame, OutOfBudgetError, Record, RunTimeLoop
-from .source import array_arguments, code_of, max_unroll, of_type, overwrites_are_copies
-from .state import State, meet_must, never_taken
+from .state import State
 from .statements import execute
 
 _results: weakref.WeakKeyDictionary[Any, Effects] = weakref.WeakKeyDictionary()
@@ -36,7 +38,7 @@ def analyse(kernel: Any) -> Effects:
 def _analyse(kernel: Any) -> Effects:
     code = code_of(kernel.adj)
     arrays = array_arguments(kernel)
-    record = Record(kernel, arrays, max_unroll(kernel), overwrites_are_copies(kernel), execute)
+    record = Record(kernel, arrays, max_unroll(kernel), overwrites_are_copies(kernel), execute, evaluate)
     env = {argument.label: of_type(argument.label, argument.type) for argument in kernel.adj.args}
     frame = Frame(code, record.fresh(), env, kernel=True)
     try:

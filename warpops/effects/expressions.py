@@ -7,32 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import access, arithmetic, conditions, places
-from .calls import call
-from .forms import ALL, NO_TRUTH, Affine, Facts, Unknown
+from . import conditions, numbers, places
+from .access import as_number, chosen, number, settled
+from .forms import NO_TRUTH
+from .functions import call
+from .joins import join, merge, with_tokens
+from .names import CONDITIONAL_LOSES_LOADS, as_abstract, lookup
+from .places import spread
 from .record import Frame, Record
-from .source import CONDITIONAL_LOSES_LOADS, as_abstract, lookup
-from .state import State, merge
-from .values import (
-    UNKNOWN,
-    Abstract,
-    Array,
-    Component,
-    Doubt,
-    Element,
-    Held,
-    Object,
-    Shapes,
-    Tuple,
-    Value,
-    is_active,
-    join,
-    merged,
-    tokens_of,
-    traces_of,
-    with_tokens,
-    without_tokens,
-)
+from .state import State
+from .values import UNKNOWN, Abstract, Doubt, Element, Tuple, Value
 
 OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add",
@@ -66,30 +50,6 @@ def evaluate(record: Record, frame: Frame, node: ast.AST) -> Abstract:
     return handler(record, frame, node) if handler is not None else UNKNOWN
 
 
-def number(record: Record, frame: Frame, node: ast.AST) -> Value:
-    """An expression's value as a number, vector or tile."""
-    return as_number(record, frame, evaluate(record, frame, node), node)
-
-
-def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> Value:
-    if isinstance(value, Value):
-        return value
-    if isinstance(value, Element):
-        return access.read(record, frame, value.array, value.forms, frame.code.site(node))
-    if isinstance(value, Object) and not callable(value.value):
-        return Value(const=value.value)
-    if isinstance(value, Array):
-        record.tested.update(ref.root for ref in value.refs)
-    return Value(
-        Unknown("a value that isn't a number", varies=ALL),
-        active=is_active(value),
-        data=True,
-        tokens=tokens_of(value),
-        varies=ALL,
-        trace=merged(traces_of(value)),
-    )
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Names and constants
 
@@ -121,15 +81,6 @@ def _tuple(record: Record, frame: Frame, node: ast.Tuple | ast.List) -> Abstract
     return Tuple(tuple(items))
 
 
-def spread(value: Abstract) -> list[Abstract]:
-    """The arguments behind ``*value``."""
-    if isinstance(value, Tuple):
-        return list(value.items)
-    if isinstance(value, Shapes):
-        return [places.length(value, axis) for axis in range(max(value.array.ndim, 1))]
-    return [value]
-
-
 def _chain(record: Record, frame: Frame, node: ast.Subscript | ast.Attribute) -> Abstract:
     return places.load(record, frame, places.locate(record, frame, node), node)
 
@@ -142,20 +93,20 @@ def _binary(record: Record, frame: Frame, node: ast.BinOp) -> Abstract:
     left = number(record, frame, node.left)
     right = number(record, frame, node.right)
     operator = OPERATORS.get(type(node.op), "pow")
-    return arithmetic.combine(record, operator, left, right, frame.code.text(node), frame.code.site(node))
+    return numbers.combine(record, operator, left, right, frame.code.text(node), frame.code.site(node))
 
 
 def _unary(record: Record, frame: Frame, node: ast.UnaryOp) -> Abstract:
     value = number(record, frame, node.operand)
     if isinstance(node.op, ast.USub):
-        return arithmetic.negate(value)
+        return numbers.negate(value)
     if isinstance(node.op, ast.UAdd):
         return value
     if isinstance(node.op, ast.Not):
         const = not value.const if isinstance(value.const, bool) else value.const
         truth = value.truth.negated()
         return Value(None, False, value.coords, value.data, value.tokens, const, truth, varies=value.varies)
-    return arithmetic.mixed((value,), arithmetic.computed((value,), frame.code.text(node)), active=False)
+    return numbers.mixed((value,), numbers.computed((value,), frame.code.text(node)), active=False)
 
 
 def _compare(record: Record, frame: Frame, node: ast.Compare) -> Abstract:
@@ -164,7 +115,7 @@ def _compare(record: Record, frame: Frame, node: ast.Compare) -> Abstract:
     for operator, left, right in zip(node.ops, values, values[1:], strict=False):
         one = conditions.compare(_COMPARISONS.get(type(operator), "?"), left, right)
         truth = one if truth is None else conditions.both(truth, one)
-    return replace(arithmetic.mixed(values, None, active=False), truth=truth or NO_TRUTH)
+    return replace(numbers.mixed(values, None, active=False), truth=truth or NO_TRUTH)
 
 
 def _boolean(record: Record, frame: Frame, node: ast.BoolOp) -> Abstract:
@@ -185,7 +136,7 @@ def _boolean(record: Record, frame: Frame, node: ast.BoolOp) -> Abstract:
             evaluate_operand if conjunction else None,
             None if conjunction else evaluate_operand,
         )
-        combined = arithmetic.mixed((result, right[0]), None, active=False)
+        combined = numbers.mixed((result, right[0]), None, active=False)
         truths = (result.truth, right[0].truth)
         result = replace(combined, truth=conditions.both(*truths) if conjunction else conditions.either(*truths))
     return result
@@ -213,27 +164,6 @@ def _conditional(record: Record, frame: Frame, node: ast.IfExp) -> Abstract:
             doubt = Doubt("conditional-load", frame.code.site(node), message)
             results[position] = record.doubting(results[position], [doubt])
     return chosen(record, frame, test, results[0], results[1], node)
-
-
-def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abstract, node: ast.AST) -> Abstract:
-    """``one`` where the test holds, else ``other``: the adjoint needs the test."""
-    facts = record.state.facts
-    if one == other:
-        return one
-    one = settled(one, facts | test.truth.true.facts)
-    other = settled(other, facts | test.truth.false.facts)
-    result = join(one, other, test.coords and not test.data)
-    if one != other:
-        result = record.needing(result, test.tokens, frame.code.site(node))
-        result = with_tokens(result, test.tokens)
-        if isinstance(result, Value):
-            result = replace(
-                result,
-                coords=result.coords or test.coords,
-                data=result.data or test.data,
-                varies=result.varies | test.varies,
-            )
-    return result
 
 
 def branch(
@@ -283,18 +213,6 @@ def meet_envs(
         else:
             result[name] = chosen(record, frame, test, settled(a, one[1].facts), settled(b, other[1].facts), node)
     return result
-
-
-def settled(value: Abstract, facts: Facts) -> Abstract:
-    """A value on its way to where the conditions that it was made under are forgotten."""
-    if isinstance(value, Value) and isinstance(value.form, Affine):
-        return replace(value, form=access.settle(value.form, facts))
-    return value
-
-
-def copied(value: Abstract) -> Abstract:
-    """A value as another variable has it: Warp copies vectors on assignment."""
-    return without_tokens(value, (Component, Held))
 
 
 def _call(record: Record, frame: Frame, node: ast.Call) -> Abstract:

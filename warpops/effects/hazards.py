@@ -7,20 +7,10 @@ from typing import Literal
 
 from .forms import bare_coordinate
 from .model import Hazard, Site
+from .names import holds_floats
 from .races import raced, told_apart
 from .record import Access, Record
-from .source import holds_floats
-from .values import (
-    Carried,
-    Component,
-    Counter,
-    Held,
-    Left,
-    LocalArrayRead,
-    Need,
-    ReadOf,
-    Through,
-)
+from .values import Carried, Component, Counter, Held, Left, LocalArrayRead, Need, ReadOf, Through
 
 
 def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from . import conditions
-from .expressions import evaluate, meet_envs, number
+from .access import number
+from .expressions import evaluate, meet_envs
 from .forms import (
     ALL,
     NONE,
@@ -31,10 +32,11 @@ from .forms import (
     bare_coordinate,
     literal,
 )
+from .joins import join, leave_loop, meet_must, merge, never_taken, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
+from .names import assigned
 from .record import Frame, LoopContext, Record
-from .source import assigned
-from .state import Pattern, Seen, State, Written, leave_loop, meet_must, merge, never_taken
+from .state import Pattern, Seen, State, Written
 from .values import (
     NO_TOKENS,
     NOTHING,
@@ -47,9 +49,7 @@ from .values import (
     Tokens,
     Trace,
     Value,
-    join,
     traces_of,
-    with_tokens,
     with_trace,
     without_tokens,
 )

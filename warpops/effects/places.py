@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import access, expressions  # mutually recursive, as the syntax is
+from . import access
 from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal
+from .joins import with_tokens
 from .model import Site
-from .record import Frame, Record
-from .source import (
+from .names import (
     as_abstract,
     component_type,
     holds_floats,
@@ -22,6 +22,7 @@ from .source import (
     mesh_array,
     struct_field,
 )
+from .record import Frame, Record
 from .values import (
     NO_TOKENS,
     UNKNOWN,
@@ -38,7 +39,6 @@ from .values import (
     Tokens,
     Tuple,
     Value,
-    with_tokens,
 )
 
 
@@ -66,7 +66,7 @@ def locate(record: Record, frame: Frame, node: ast.expr) -> Place:
     if isinstance(found, Element):
         place = Place(found.array, found.forms, found.component)
     else:
-        place = Place(None, value=expressions.evaluate(record, frame, base))
+        place = Place(None, value=record.evaluate(record, frame, base))
     pending: list[ast.expr] = []
     for link in reversed(chain):
         place, pending = _step(record, frame, place, link, pending)
@@ -115,8 +115,8 @@ def _finish(record: Record, frame: Frame, place: Place, pending: list[ast.expr],
 
 def _index(record: Record, frame: Frame, node: ast.expr) -> Value:
     if not isinstance(node, ast.Slice):
-        return expressions.number(record, frame, node)
-    bounds = [expressions.number(record, frame, n) for n in (node.lower, node.upper, node.step) if n is not None]
+        return access.number(record, frame, node)
+    bounds = [access.number(record, frame, n) for n in (node.lower, node.upper, node.step) if n is not None]
     tokens: Tokens = frozenset().union(*(b.tokens for b in bounds)) if bounds else NO_TOKENS
     return Value(Whole(bool(bounds), NONE.union(*(b.varies for b in bounds))), tokens=tokens)
 
@@ -166,7 +166,7 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
             return Place(None, value=as_abstract(value.value[literals if len(literals) > 1 else literals[0]]))
         except Exception:  # whatever the object's own subscript raises
             return Place(None, value=UNKNOWN)
-    current = expressions.as_number(record, frame, value if value is not None else UNKNOWN, link)
+    current = access.as_number(record, frame, value if value is not None else UNKNOWN, link)
     tokens: Tokens = frozenset().union(*(v.tokens for v in values))
     if holds_floats(current.type):
         access.stray(record, values, [access.index_form(v) for v in values], frame.code.site(link))
@@ -236,7 +236,7 @@ def _attribute(record: Record, frame: Frame, value: Abstract | None, node: ast.A
         return UNKNOWN
     if name == "dtype":
         return Object(SomeType)
-    current = expressions.as_number(record, frame, value if value is not None else UNKNOWN, node)
+    current = access.as_number(record, frame, value if value is not None else UNKNOWN, node)
     if is_struct(current.type):
         return _field_of_element(current, name)
     held = mesh_array(current.type, name)
@@ -261,3 +261,12 @@ def load(record: Record, frame: Frame, place: Place, node: ast.AST) -> Abstract:
         return place.value if place.value is not None else UNKNOWN
     value = access.read(record, frame, place.array, place.forms, frame.code.site(node), place.tokens)
     return replace(value, type=place.array.dtype) if is_struct(place.array.dtype) else value
+
+
+def spread(value: Abstract) -> list[Abstract]:
+    """The arguments behind ``*value``."""
+    if isinstance(value, Tuple):
+        return list(value.items)
+    if isinstance(value, Shapes):
+        return [length(value, axis) for axis in range(max(value.array.ndim, 1))]
+    return [value]

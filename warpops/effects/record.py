@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
 from .model import Site
-from .source import Code
+from .names import Code
 from .state import Condition, State
 from .values import (
     Abstract,
@@ -120,6 +120,7 @@ class Record:
     unroll: int
     copies: bool
     execute: Callable[[Record, Frame, list[ast.stmt] | tuple[ast.stmt, ...]], None]
+    evaluate: Callable[[Record, Frame, ast.AST], Abstract]
     state: State = field(default_factory=State)
     accesses: dict[Access, None] = field(default_factory=dict)
     escapes: dict[tuple[str, Site], None] = field(default_factory=dict)

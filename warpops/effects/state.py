@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from .forms import NO_FACTS, NONE, Affine, Coord, Coordinates, Earlier, Facts, Form, Loop, Size, Whole, varies
+from .forms import NO_FACTS, NONE, Affine, Coord, Coordinates, Earlier, Facts, Form, Loop, Size
 from .model import Site
 from .values import NO_TOKENS, ReadOf, Tokens
 
@@ -66,71 +65,6 @@ class State:
             self.conditions,
             self.alive,
         )
-
-
-def meet_must(
-    paths: Iterable[tuple[dict[Written, frozenset[Size]], frozenset[Size] | None]],
-) -> dict[Written, frozenset[Size]]:
-    """What is written on every path. A path comes with the sizes under which no thread takes it, if there are such."""
-    paths = list(paths)
-    patterns = {pattern for must, _ in paths for pattern in must}
-    result = {}
-    for pattern in patterns:
-        sizes: frozenset[Size] = frozenset()
-        for must, never in paths:
-            if pattern in must:
-                sizes |= must[pattern]
-            elif never is not None:
-                sizes |= never
-            else:
-                break
-        else:
-            result[pattern] = sizes
-    return result
-
-
-def merge(before: State, branches: list[State]) -> State:
-    """The state after branches of which one is taken; each began with ``before``'s conditions and one of its own."""
-    live = [state for state in branches if state.alive]
-    if not live:
-        result = before.copy()
-        result.alive = False
-    elif len(live) == 1:
-        # The others left the kernel, the function or the loop: what follows runs under this one's condition.
-        result = live[0].copy()
-    else:
-        depth = len(before.conditions)
-        result = before.copy()
-        result.must = meet_must([(state.must, never_taken(state, depth)) for state in live])
-        result.facts = frozenset.intersection(*(state.facts for state in live))
-        exits = [c for state in live for c in state.conditions[depth + 1 :]]
-        result.conditions = (*before.conditions, *(c.in_part() for c in exits))
-    for state in branches:
-        _absorb(result, state)
-    return result
-
-
-def never_taken(state: State, depth: int) -> frozenset[Size] | None:
-    """Sizes under which no thread is on this path, judged by its conditions beyond the first ``depth``."""
-    return next((c.never for c in state.conditions[depth:] if c.never is not None), None)
-
-
-def _absorb(result: State, state: State) -> None:
-    for array, count in state.stores.items():
-        result.stores[array] = max(count, result.stores.get(array, 0))
-    result.written |= state.written
-    result.read |= state.read
-
-
-def leave_loop(seen: frozenset[tuple[_Place, Pattern]], loop: int, again: bool) -> frozenset[tuple[_Place, Pattern]]:
-    """Patterns seen from the next iteration of a loop (``again``), or from behind it."""
-    return frozenset((place, tuple(_aged(form, loop, again) for form in pattern)) for place, pattern in seen)
-
-
-def _aged(form: Form, loop: int, again: bool) -> Form:
-    if isinstance(form, Affine) and isinstance(form.base, (Loop, Earlier)) and form.base.id == loop:
-        return Affine(Earlier(loop), form.offset) if again else Whole(True, varies(form))
-    return form
 
 
 def may_alias(a: Pattern, b: Pattern) -> bool:

@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from . import access, arithmetic, builtin_calls, loops
-from .calls import call
-from .expressions import OPERATORS, as_number, branch, copied, evaluate, number
+from . import access, builtins, numbers
+from . import loops as effects_loops
+from .access import as_number, number
+from .expressions import OPERATORS, branch, evaluate
 from .forms import Earlier, Loop, Unknown
+from .functions import call
+from .joins import copied, with_tokens
+from .names import adds_atomically, is_function, is_struct, struct_field
 from .places import Place, load, locate
 from .record import Frame, Record
-from .source import adds_atomically, is_function, is_struct, struct_field
 from .values import (
     NOTHING,
     UNKNOWN,
@@ -31,7 +34,6 @@ from .values import (
     merged,
     tokens_of,
     traces_of,
-    with_tokens,
 )
 
 _ATOMIC_OPERATORS = {
@@ -95,7 +97,7 @@ def _assign(record: Record, frame: Frame, node: ast.Assign | ast.AnnAssign) -> N
 def _unpack(record: Record, frame: Frame, target: ast.Tuple | ast.List, source: ast.expr, node: ast.AST) -> None:
     count = len(target.elts)
     if isinstance(source, ast.Call) and _is_tid(record, frame, source.func):
-        value = builtin_calls.tid(record, frame, count)
+        value = builtins.tid(record, frame, count)
     else:
         value = evaluate(record, frame, source)
     items: Sequence[Abstract]
@@ -250,7 +252,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
     if isinstance(target, ast.Name):
         current = as_number(record, frame, evaluate(record, frame, target), node)
         value = number(record, frame, node.value)
-        bind(record, frame, target.id, arithmetic.combine(record, operator, current, value, text, site), node)
+        bind(record, frame, target.id, numbers.combine(record, operator, current, value, text, site), node)
         return
     place = locate(record, frame, target)
     if place.array is None:
@@ -264,7 +266,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
         if operator in ("add", "sub") and isinstance(target, ast.Subscript):
             _add_to_part(record, frame, target, place, value, node)
         else:
-            result = arithmetic.combine(record, operator, current, value, text, site)
+            result = numbers.combine(record, operator, current, value, text, site)
             store_part(record, frame, target, place, result, node)
         return
     _note_store(record, frame, node)
@@ -275,7 +277,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
         return
     current = as_number(record, frame, load(record, frame, place, node), node)
     value = number(record, frame, node.value)
-    result = arithmetic.combine(record, operator, current, value, text, site)
+    result = numbers.combine(record, operator, current, value, text, site)
     access.store(record, place.array, place.forms, result, site, place.tokens, component=place.component)
 
 
@@ -340,8 +342,8 @@ _HANDLERS: dict[type[ast.stmt], Callable[[Record, Frame, Any], None]] = {
     ast.If: _if,
     ast.Return: _return,
     ast.Assert: _assert,
-    ast.For: loops.run_for,
-    ast.While: loops.run_while,
-    ast.Break: loops.run_break,
-    ast.Continue: loops.run_continue,
+    ast.For: effects_loops.run_for,
+    ast.While: effects_loops.run_while,
+    ast.Break: effects_loops.run_break,
+    ast.Continue: effects_loops.run_continue,
 }

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
-from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole, join_forms
+from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole
 from .model import Site
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -289,22 +289,6 @@ def with_trace(value: _A, trace: Trace) -> _A:
     return value
 
 
-def with_tokens(value: Abstract, tokens: Tokens) -> Abstract:
-    """The value, tainted by more tokens."""
-    if not tokens:
-        return value
-    if isinstance(value, (Value, Array)):
-        return value if tokens <= value.tokens else replace(value, tokens=value.tokens | tokens)
-    if isinstance(value, Tuple):
-        return Tuple(tuple(with_tokens(item, tokens) for item in value.items))
-    if isinstance(value, Struct):
-        from .source import struct_field  # the types of fields are Warp's
-
-        names = getattr(value.type, "vars", {})
-        return replace(value, fields={name: with_tokens(struct_field(value, name), tokens) for name in names})
-    return value
-
-
 def without_tokens(
     value: Abstract,
     kind: type[Any] | tuple[type[Any], ...],
@@ -326,60 +310,3 @@ def without_tokens(
     if isinstance(value, Struct):
         return replace(value, fields={n: without_tokens(item, kind, frame, loops) for n, item in value.fields.items()})
     return value
-
-
-def join(a: Abstract | None, b: Abstract | None, sure: bool = False) -> Abstract:
-    """A value that is either: exact only where both agree. ``sure``: coordinates alone decide."""
-    if a is None or b is None:
-        # Warp takes a variable assigned on one path only as that path's; it is undefined elsewhere.
-        present = a if b is None else b
-        assert present is not None
-        return present
-    if a is b:
-        return a
-    if isinstance(a, Value) and isinstance(b, Value):
-        trace = merged((*traces_of(a), *traces_of(b)))
-        if a == b:
-            return replace(a, trace=trace)
-        return Value(
-            form=join_forms(a.form, b.form, sure),
-            active=a.active or b.active,
-            coords=a.coords or b.coords,
-            data=a.data or b.data,
-            tokens=a.tokens | b.tokens,
-            parts=None if a.parts is None or b.parts is None else a.parts | b.parts,
-            type=a.type if a.type is b.type else None,
-            trace=trace,
-            varies=a.varies | b.varies,
-        )
-    if isinstance(a, Array) and isinstance(b, Array):
-        return Array(
-            refs=a.refs | b.refs,
-            ndim=a.ndim if a.ndim == b.ndim else 0,
-            dtype=a.dtype if a.dtype is b.dtype else (a.dtype or b.dtype),
-            local=a.local or b.local,
-            tokens=a.tokens | b.tokens,
-            copied=True,
-            doubt=a.doubt or b.doubt,
-        )
-    if isinstance(a, Struct) and isinstance(b, Struct) and a.type is b.type:
-        return _join_structs(a, b)
-    if a == b and not isinstance(a, Tuple):
-        return a
-    if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
-        return Tuple(tuple(join(x, y) for x, y in zip(a.items, b.items, strict=True)))
-    refs = frozenset().union(*(v.refs for v in (a, b) if isinstance(v, Array)))
-    if refs:
-        return Array(refs, 0, local=True, tokens=tokens_of(a) | tokens_of(b))
-    return replace(UNKNOWN, tokens=tokens_of(a) | tokens_of(b), trace=merged((*traces_of(a), *traces_of(b))))
-
-
-def _join_structs(a: Struct, b: Struct) -> Struct:
-    from .source import struct_field  # the types of fields are Warp's
-
-    if a == b:
-        return replace(a, fields={name: join(item, b.fields[name]) for name, item in a.fields.items()})
-    fields = {}
-    for name in getattr(a.type, "vars", {}):
-        fields[name] = join(struct_field(a, name), struct_field(b, name))
-    return Struct(a.type, None, fields)

@@ -13,8 +13,8 @@ from typing import Any
 
 import warp as wp
 
-from .. import _warp
-from ..effects.source import code_of, declared_overloads, is_function
+from ..effects.names import code_of, declared_overloads, is_function
+from ..private import warp_code, warp_types
 from .builtins import replace_builtins
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
 from .locals import as_vectors, local_arrays, stores_into
@@ -52,7 +52,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
     again: dict[Any, Any] = {}
     keys: dict[str, Any] = {}
     texts: list[str] = []
-    found = _warp.local_types(kernel)
+    found = warp_code.local_types(kernel)
     own = code_of(kernel.adj).func
     result: Any = None
     for function, one in plan.functions.items():
@@ -64,7 +64,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
             text = writer.write()
             texts += writer.texts
             if function is own:
-                annotations = dict(_warp.argument_types(kernel))
+                annotations = dict(warp_types.argument_types(kernel))
                 python_function = make_function(function, text, writer.name, writer.given, annotations)
                 result = make_kernel(kernel, python_function, writer.name)
             else:
@@ -89,7 +89,7 @@ def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any], wr
         found = make_func(make_function(python, replay, own, given, types, python.__defaults__), own, first_again)
         keys.setdefault(f"{owner.key} again", found)
         writer.again.setdefault(python, found)
-    _warp.give_replay(new, make_function(python, replay, own, given, types))
+    warp_code.give_replay(new, make_function(python, replay, own, given, types))
 
 
 def _plain(function: Any) -> Any:
@@ -249,14 +249,14 @@ class Writer:
 
     def _nothing(self, warp_type: Any) -> ast.expr:
         """A value of a type, to begin with."""
-        simple = not hasattr(warp_type, "_wp_scalar_type_") and _warp.struct_fields(warp_type) is None
+        simple = not hasattr(warp_type, "_wp_scalar_type_") and warp_types.struct_fields(warp_type) is None
         return ast.Call(name(self.type_name(warp_type)), [ast.Constant(0)] if simple else [], [])
 
     def type_name(self, warp_type: Any) -> str:
         for other, known in self._types:
             if other is warp_type:
                 return known
-        found = self.give("type_" + _warp.type_name(warp_type).split(".")[-1].split("[")[0], warp_type)
+        found = self.give("type_" + warp_types.type_name(warp_type).split(".")[-1].split("[")[0], warp_type)
         self._types.append((warp_type, found))
         return found
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.source import Code, as_abstract, is_static, lookup, member
+from ..effects.names import Code, as_abstract, is_static, lookup, member
 from ..effects.values import Builtin
 from .source import Names, function_tree, text_of
 

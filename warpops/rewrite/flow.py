@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from ..effects.source import as_abstract, is_function, is_reference, is_static, parameters
+from ..effects.names import as_abstract, is_function, is_reference, is_static, parameters
 from ..effects.values import Builtin
 from .source import Names, Source, UnreadableError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import warp as wp
 
-from .. import _warp
+from ..private import warp_types
 from .flow import Place, builtin_name, name, place, root, targets
 from .source import Source
 
@@ -87,7 +87,7 @@ def _type_of(source: Source, call: ast.Call) -> Any:
     items = shape.elts if isinstance(shape, ast.Tuple) else [shape]
     sizes: tuple[Any, ...] = tuple(i.value if isinstance(i, ast.Constant) else source.meaning(i) for i in items)
     scalar = source.meaning(dtype)
-    if not _warp.is_float(scalar) or len(sizes) > 2 or not all(type(n) is int and n > 0 for n in sizes):
+    if not warp_types.is_float(scalar) or len(sizes) > 2 or not all(type(n) is int and n > 0 for n in sizes):
         return None
     count = sizes[0] * (sizes[1] if len(sizes) > 1 else 1)
     if count > LARGEST:

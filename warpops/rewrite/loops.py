@@ -12,9 +12,9 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import _warp
 from ..effects.model import Effects, Hazard, LoopNeeds
-from ..effects.source import Code, code_of, declared_overloads, is_reference, parameters
+from ..effects.names import Code, code_of, declared_overloads, is_reference, parameters
+from ..private import warp_code
 from .flow import Place, builtin_name
 from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
@@ -59,7 +59,7 @@ def plan_adjoint(kernel: Any, effects: Effects) -> AdjointPlan | Refusal | None:
     """How the adjoint of a kernel is made right; None where Warp's own is."""
     if not any(hazard.kind in CURED for hazard in effects.hazards):
         return None
-    if not _warp.is_rewritable(kernel):
+    if not warp_code.is_rewritable(kernel):
         return Refusal("the kernel was made in a way of its own")
     if effects.opaque:
         return Refusal("native code takes part in it", effects.opaque[0])
@@ -213,4 +213,4 @@ def _merged(needs: list[LoopNeeds]) -> dict[Place, LoopPlan]:
     return {at: LoopPlan(one) for at, one in found.items()}
 
 
-__all__ = ["AdjointPlan", "Choice", "choose_adjoint", "plan_adjoint"]
+__all__ = ["Choice", "choose_adjoint", "plan_adjoint"]

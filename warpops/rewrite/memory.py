@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _warp
+from ..private import warp_code, warp_types
 from .source import make_func, make_function
 
 BUDGET = 4096
@@ -40,7 +40,7 @@ LAST_ONLY = Shape(0, 0)
 
 def shape_for(types: Sequence[Any], *, restarts: bool) -> Shape:
     """As many states as fit; one mark for a loop that can only begin again from its start."""
-    each = max(sum(_warp.size_in_bytes(t) for t in types), 4)
+    each = max(sum(warp_code.size_in_bytes(t) for t in types), 4)
     count = 4
     while count < 32 and 4 * count * each <= BUDGET:
         count *= 2
@@ -63,16 +63,16 @@ class Toolbox:
             names = ", ".join([*annotations, "adj_result"])
             quiet = f"def {own}_adjoint({names}):\n    pass"
             types = {**annotations, "adj_result": int}
-            _warp.give_adjoint(made, make_function(self._original, quiet, f"{own}_adjoint", {}, types))
+            warp_code.give_adjoint(made, make_function(self._original, quiet, f"{own}_adjoint", {}, types))
         return made
 
     def point(self, warp_type: Any) -> Any:
         """``point(value, memory, at)``: what the memory holds, with the gradient going to ``value``."""
         for other, made in self._points:
-            if other is warp_type or _warp.same_types([other], [warp_type]):
+            if other is warp_type or warp_types.same_types([other], [warp_type]):
                 return made
         own = f"restored_{len(self._points) + 1}"
-        types = {"value": warp_type, "memory": _warp.array_annotation(warp_type, 1), "at": int}
+        types = {"value": warp_type, "memory": warp_types.array_annotation(warp_type, 1), "at": int}
         text = f"def {own}(value, memory, at):\n    return memory[at]"
         made = make_func(make_function(self._original, text, own, {}, types), own)
         import warp as wp
@@ -80,7 +80,7 @@ class Toolbox:
         lines = [f"    {line}" for line in _passed("value", "adj_result", warp_type)] or ["    pass"]
         text = "\n".join([f"def {own}_adjoint(value, memory, at, adj_result):", *lines])
         types = {**types, "adj_result": warp_type}
-        _warp.give_adjoint(made, make_function(self._original, text, f"{own}_adjoint", {"warp": wp}, types))
+        warp_code.give_adjoint(made, make_function(self._original, text, f"{own}_adjoint", {"warp": wp}, types))
         self._points.append((warp_type, made))
         return made
 
@@ -89,11 +89,11 @@ def _passed(value: str, cotangent: str, warp_type: Any) -> list[str]:
     """Statements that add a cotangent to that of a value, structs field by field."""
 
     def paths(inner: Any, path: str) -> list[str]:
-        fields = _warp.struct_fields(inner)
+        fields = warp_types.struct_fields(inner)
         if fields is not None:
             return [p for name, field in fields.items() for p in paths(field, f"{path}.{name}")]
         scalar = getattr(inner, "_wp_scalar_type_", inner)
-        return [path] if _warp.is_float(scalar) else []
+        return [path] if warp_types.is_float(scalar) else []
 
     return [f"warp.adjoint[{value}]{path} += {cotangent}{path}" for path in paths(warp_type, "")]
 

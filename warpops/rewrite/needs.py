@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.source import code_of, declared_overloads
+from ..effects.names import code_of, declared_overloads
 from .flow import (
     Loop,
     Place,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from .. import _warp
+from ..private import warp_code, warp_types
 from .flow import assign, name, root, targets
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Parts:
         base = root(target)
         if not isinstance(target, (ast.Subscript, ast.Attribute)) or base is None or base not in self.writer.types:
             return [statement]
-        if _warp.is_tile(self.writer.types[base]):
+        if warp_code.is_tile(self.writer.types[base]):
             return [statement]
         value = statement.value
         if isinstance(statement, ast.AugAssign):
@@ -52,10 +52,10 @@ class Parts:
             return [ast.Assign([target], value)]
         assert isinstance(target, (ast.Subscript, ast.Attribute))
         owner = self._type_of(target.value)
-        if _warp.struct_fields(owner) is not None and isinstance(target, ast.Attribute):
+        if warp_types.struct_fields(owner) is not None and isinstance(target, ast.Attribute):
             fields = [
                 value if f == target.attr else ast.Attribute(_loaded(target.value), f, ast.Load())
-                for f in _warp.struct_fields(owner) or ()
+                for f in warp_types.struct_fields(owner) or ()
             ]
             made = ast.Call(name(self.writer.type_name(owner)), fields, [])
             return self._store_part(_stored(target.value), made)
@@ -88,7 +88,7 @@ class Parts:
             indices = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
         if any(isinstance(i, ast.Slice) for i in indices):
             return ast.Assign([target], value)
-        function = self.writer.named("with_component", _warp.builtin("assign_copy"))
+        function = self.writer.named("with_component", warp_code.builtin("assign_copy"))
         return assign(base, ast.Call(name(function), [name(base), *indices, value], []))
 
     def _type_of(self, node: ast.expr) -> Any:
@@ -96,6 +96,6 @@ class Parts:
         if isinstance(node, ast.Name):
             return self.writer.types.get(node.id)
         if isinstance(node, ast.Attribute):
-            fields = _warp.struct_fields(self._type_of(node.value))
+            fields = warp_types.struct_fields(self._type_of(node.value))
             return None if fields is None else fields.get(node.attr)
         return None

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _warp
-from ..effects.source import Code, code_of, is_function, is_static, lookup, member
-from ..source import compile_text
+from ..effects.names import Code, code_of, is_function, is_static, lookup, member
+from ..private import warp_code
+from ..private.compiled import compile_text
 
 
 class UnreadableError(Exception):
@@ -201,12 +201,12 @@ def make_function(
 
 def make_kernel(kernel: Any, function: types.FunctionType, key: str) -> Any:
     """A ``wp.Kernel`` of another function with the options of ``kernel``, in a module of its own."""
-    return _warp.sibling_kernel(kernel, function, key)
+    return warp_code.sibling_kernel(kernel, function, key)
 
 
 def make_func(function: types.FunctionType, key: str, overload_of: Any = None) -> Any:
     """A ``wp.Function``, in a module of its own, or an overload of another one of that key."""
-    return _warp.sibling_function(function, key, overload_of)
+    return warp_code.sibling_function(function, key, overload_of)
 
 
 __all__ = [

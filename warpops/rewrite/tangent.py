@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _warp
-from ..effects.source import is_struct
+from ..effects.names import is_struct
+from ..private import warp_code, warp_types
 from .source import make_func, make_function, make_kernel
 from .tangent_expressions import Expressions, stores
-from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError
+from .tangent_scope import GrownError, Scope, TangentError
 from .tangent_statements import Statements
 from .typed import Typed, UntypedError, typed
 
@@ -57,14 +57,14 @@ def tangent_kernel(
     Raises:
         TangentError: something has no tangent.
     """
-    maker = _Maker(_warp.module_options(kernel))
+    maker = _Maker(warp_code.module_options(kernel))
     read = _read(kernel, maker.options)
     scope = Scope(kernel, read)
     for name in twins.values():
         if name is not None and scope.names.fresh(name) != name:
             raise TangentError(f"the kernel uses the name '{name}', which its tangent needs")
     scope.leaves, scope.heads = dict(twins), frozenset(read.arguments)
-    types = dict(_warp.argument_types(kernel))
+    types = dict(warp_types.argument_types(kernel))
     maker.body(scope, lambda statements: _struct_twins(statements, twins, types), dropped, written)
     name = f"{read.tree.name}_tangent"
     parameters = [n for n in types if n not in dropped]
@@ -173,10 +173,10 @@ def _check(function: Any) -> None:
         raise TangentError(f"'{name}' has a gradient of its own (func_grad), and no tangent rule")
     if function.custom_replay_func is not None or root.custom_replay_func is not None:
         raise TangentError(f"'{name}' has a replay of its own (func_replay), and no tangent rule")
-    if any(_warp.is_function_type(t) for t in function.input_types.values()):
+    if any(warp_types.is_function_type(t) for t in function.input_types.values()):
         raise TangentError(f"'{name}' takes a function, and has no tangent rule")
     if getattr(function.adj, "ref_params", None):
         raise TangentError(f"'{name}' takes a reference (wp.ref), and has no tangent rule")
 
 
-__all__ = ["MixedArraysError", "TangentError", "tangent_kernel"]
+__all__ = ["tangent_kernel"]

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import _warp
-from ..effects.source import is_array
+from ..effects.names import is_array
+from ..private import warp_code, warp_types
 from .tangent_compositions import COMPOSED, composed
 from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent, scalar_of
@@ -30,7 +30,7 @@ class Builtins:
     ) -> list[Form]:
         """A builtin of which an argument has a tangent."""
         scope = self.scope
-        if name == "mul" and all(_warp.is_transform(f.type) for f in forms):
+        if name == "mul" and all(warp_code.is_transform(f.type) for f in forms):
             name = "transform_multiply"
         if name in ("div", "div_approx") and _components(forms[1].type):
             name = "div_by_components"
@@ -156,7 +156,7 @@ class _Term(ast.NodeTransformer):
 
 
 def _same(a: Any, b: Any) -> bool:
-    return _warp.same_types([a], [b])
+    return warp_types.same_types([a], [b])
 
 
 def _components(kind: Any) -> int:

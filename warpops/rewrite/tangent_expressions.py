@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import _warp
-from ..effects.source import code_of, declared_overloads, is_array, is_function, is_static, is_struct, lookup, member
+from ..effects.names import code_of, declared_overloads, is_array, is_function, is_static, is_struct, lookup, member
+from ..private import warp_code
 from .tangent_builtins import Builtins
 from .tangent_rules import FLAT, ROWS
 from .tangent_scope import Form, Scope, has_tangent
@@ -154,7 +154,7 @@ class Expressions:
 
     def binary(self, node: ast.AST, op: ast.operator, operands: list[Form], kind: Any) -> Form:
         """An operator of Warp's own between two forms."""
-        name = _warp.operator_name(op)
+        name = warp_code.operator_name(op)
         symbol = ast.unparse(ast.BinOp(ast.Name("a"), op, ast.Name("b")))[2:-2]
         if all(o.tangent is None for o in operands) or not has_tangent(kind):
             return Form(joined(symbol, *(o.text for o in operands)), kind)

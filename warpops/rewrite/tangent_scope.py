@@ -10,8 +10,8 @@ from typing import Any
 
 import warp as wp
 
-from .. import _warp
-from ..effects.source import code_of, is_array, is_struct, lookup
+from ..effects.names import code_of, is_array, is_struct, lookup
+from ..private import warp_code, warp_types
 from .source import Names
 from .tangent_text import is_simple
 from .typed import Typed
@@ -40,7 +40,7 @@ class Form:
 
 def scalar_of(warp_type: Any) -> Any:
     """The scalar type of a number, vector, matrix, quaternion or transform."""
-    return _warp.strict_type(getattr(warp_type, "_wp_scalar_type_", warp_type))
+    return warp_code.strict_type(getattr(warp_type, "_wp_scalar_type_", warp_type))
 
 
 def has_tangent(warp_type: Any) -> bool:
@@ -56,7 +56,7 @@ def has_tangent(warp_type: Any) -> bool:
         return any(has_tangent(variable.type) for variable in warp_type.vars.values())
     if isinstance(warp_type, list):
         return any(map(has_tangent, warp_type))
-    return _warp.is_float(scalar_of(warp_type))
+    return warp_types.is_float(scalar_of(warp_type))
 
 
 class Scope:
@@ -169,7 +169,7 @@ class Scope:
 
     def type_text(self, warp_type: Any) -> str:
         """How a type is written."""
-        warp_type = _warp.strict_type(warp_type)
+        warp_type = warp_code.strict_type(warp_type)
         name = getattr(warp_type, "__name__", getattr(warp_type, "key", "T"))
         if getattr(wp, name, None) is warp_type:
             return f"{self.wp}.{name}"
@@ -189,7 +189,7 @@ class Scope:
         """The struct of a function's results, with fields ``r0``, ``r1``, …"""
         if self._struct is None or len(self._struct[0]) != len(types):
             fields = {f"r{k}": t for k, t in enumerate(types)}
-            self._struct = types, _warp.make_struct(f"{self.typed.tree.name}_results", fields)
+            self._struct = types, warp_types.make_struct(f"{self.typed.tree.name}_results", fields)
         return self._struct[1]
 
     # --- the user's text ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import warp as wp
 
-from .. import _warp
+from ..private import warp_types
 from .flow import CONTINUE, Loop, assign, is_exit, name, part_for, place
 from .memory import LAST_ONLY, Walk, shape_for
 from .model import LoopPlan
@@ -122,9 +122,9 @@ class LoopText:
         found: dict[str, Any] = {}
         for argument in arguments:
             if argument in memory:
-                found[argument] = _warp.array_annotation(types[memory[argument]], 1)
+                found[argument] = warp_types.array_annotation(types[memory[argument]], 1)
             elif argument == self.walk.turns:
-                found[argument] = _warp.array_annotation(wp.int32, 1)
+                found[argument] = warp_types.array_annotation(wp.int32, 1)
             else:
                 found[argument] = types.get(argument, int)
         return found

@@ -1,0 +1,286 @@
+"""A call's arguments together: devices, sizes, shapes, the launch size, and that no index leaves an array.
+
+Generated code compares the expected case inline and comes here when a comparison fails; fake kernels and traced code
+come here always, where sizes may be symbolic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..effects import Limit
+from ..errors import ArgumentError
+from ..plan.model import OpPlan, Slot
+from ..plan.sizes import Expr, SizeError
+from .callbacks import call_back, called_dims
+from .kind import fail, require
+from .kinds import check_slot
+from .overlap import check_mutated
+from .size import smallest, value_of
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The sizes of one call: Warp shapes of everything fresh, the launch size, and where it runs."""
+
+    shapes: dict[str, tuple[Any, ...]]
+    launch: tuple[Any, ...]
+    device: torch.device
+
+
+def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None) -> Measure:
+    """Check every argument of a call and compute its sizes.
+
+    Args:
+        op: the op's name, for messages.
+        plan: the op's plan, concrete in every type.
+        values: tensors and numbers by schema name.
+        device: what was given for ``device``, for an op without a required array.
+
+    Raises:
+        ArgumentError: an argument doesn't fit.
+    """
+    for slot in plan.inputs:
+        check_slot(op, slot, values[slot.name])
+    where = device_of(op, plan, values, device)
+    check_mutated(op, plan, values)
+    sizes = _bind(op, plan, values)
+    shapes: dict[str, tuple[Any, ...]] = {}
+    for slot in plan.slots:
+        if slot.role in ("output", "scratch"):
+            shapes[slot.name] = fresh_shape(op, plan, slot, sizes, values)
+    launch = launch_size(op, plan, sizes, values)
+    warp_shapes = dict(shapes)
+    for slot in plan.arrays:
+        value = values.get(slot.name)
+        if slot.is_input and value is not None:
+            warp_shapes[slot.name] = tuple(value.shape[: slot.leaf.ndim])
+    _check_reach(op, plan, warp_shapes, launch, sizes, where)
+    return Measure(shapes, launch, where)
+
+
+def refuse(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None) -> None:
+    """Raise what is wrong with a call that the generated comparisons turned down."""
+    measure(op, plan, values, device)
+
+
+# --- one argument -----------------------------------------------------------------------------------------------------
+
+
+# --- arguments together -----------------------------------------------------------------------------------------------
+
+
+def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> torch.device:
+    first: tuple[Slot, torch.device] | None = None
+    for slot in plan.inputs:
+        value = values[slot.name]
+        if not slot.is_array or value is None:
+            continue
+        if first is None:
+            first = (slot, value.device)
+            if value.device.type not in ("cpu", "cuda", "meta"):
+                fail(op, slot, f"expected a tensor on cpu or cuda, got one on {value.device}; Warp runs on these only")
+        elif value.device != first[1]:
+            fail(op, slot, f"expected device {first[1]}, that of '{first[0].label}', got {value.device}")
+    if given is not None:
+        wanted = torch.device(given)
+        if first is not None and first[1] != wanted and (wanted.index is not None or wanted.type != first[1].type):
+            raise ArgumentError(
+                f"{op}: argument 'device': expected {first[1]}, that of '{first[0].label}', got {wanted}"
+            )
+        if wanted.type not in ("cpu", "cuda", "meta"):
+            raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {wanted}")
+        if first is None:
+            return wanted
+    return first[1] if first is not None else torch.get_default_device()
+
+
+def _bind(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Bind bare names, then compare everything else."""
+    sizes: dict[str, Any] = {}
+    for slot in plan.inputs:
+        leaf = slot.leaf
+        if slot.role == "size" or (slot.role == "number" and leaf.scalar is not None and leaf.scalar.kind == "int"):
+            sizes[leaf.label] = values[slot.name]
+    fixed = set(sizes)
+    given = [slot for slot in plan.inputs if slot.is_array and values[slot.name] is not None and slot.dims]
+    binder: dict[str, str] = {}
+    for slot in given:
+        for axis, dim in enumerate(slot.dims or ()):
+            if dim is not None and dim.is_name and str(dim.value) not in sizes:
+                sizes[str(dim.value)] = values[slot.name].shape[axis]
+                binder[str(dim.value)] = slot.label
+    for slot in given:
+        for axis, dim in enumerate(slot.dims or ()):
+            if dim is None:
+                continue
+            wanted = _evaluate(op, f"the size '{dim}' of '{slot.label}'", dim, sizes)
+            got = values[slot.name].shape[axis]
+            if got is wanted:
+                continue
+
+            def message(
+                slot: Slot = slot, axis: int = axis, dim: Expr = dim, wanted: Any = wanted, got: Any = got
+            ) -> str:
+                name = str(dim.value) if dim.is_name else ""
+                if name in binder and name not in fixed:
+                    return (
+                        f"{op}: argument '{slot.label}': expected size {wanted} on axis {axis} ('{dim}', bound by "
+                        f"'{binder[name]}'), got {got}: shape {values[slot.name].shape}"
+                    )
+                equal = "" if dim.is_int else f" ('{dim}')"
+                return (
+                    f"{op}: argument '{slot.label}': expected size {wanted} on axis {axis}{equal}, got {got}: shape "
+                    f"{values[slot.name].shape}"
+                )
+
+            require(got == wanted, message)
+    return sizes
+
+
+def _evaluate(op: str, what: str, expr: Expr, sizes: Mapping[str, Any]) -> Any:
+    try:
+        return value_of(expr, sizes)
+    except SizeError as error:
+        raise ArgumentError(f"{op}: {what}: {error}") from None
+
+
+def _nonnegative(op: str, what: str, sizes: tuple[Any, ...], texts: Sequence[str] = ()) -> None:
+    for axis, size in enumerate(sizes):
+        origin = f" ('{texts[axis]}')" if texts else ""
+        require(size >= 0, lambda size=size, origin=origin: f"{op}: {what}: the size {size}{origin} is negative")  # type: ignore[misc]
+
+
+def fresh_shape(
+    op: str, plan: OpPlan, slot: Slot, sizes: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    what = f"the shape of '{slot.label}'"
+    shape = slot.shape
+    assert shape is not None
+    if callable(shape):
+        result = called_dims(op, what, call_back(op, what, plan, shape, values), slot.leaf.ndim)
+        _nonnegative(op, what, result)
+        return result
+    result = tuple(_evaluate(op, what, expr, sizes) for expr in shape)
+    _nonnegative(op, what, result, [str(e) for e in shape])
+    return result
+
+
+def launch_size(op: str, plan: OpPlan, sizes: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[Any, ...]:
+    launch = plan.extents.launch
+    rank = plan.extents.rank
+    if callable(launch):
+        result = called_dims(op, "dim", call_back(op, "dim", plan, launch, values), None)
+        check_rank(op, plan, len(result), rank)
+        _nonnegative(op, "dim", result)
+    else:
+        result = tuple(_evaluate(op, "dim", expr, sizes) for expr in launch)
+        _nonnegative(op, "dim", result, [str(e) for e in launch])
+    for axis, size in enumerate(result):
+        if isinstance(size, int) and size > 2**31 - 1:
+            raise ArgumentError(f"{op}: dim: {size} threads on axis {axis} are more than wp.tid() counts ({2**31 - 1})")
+    return result
+
+
+def check_rank(op: str, plan: OpPlan, given: int, rank: int | None) -> None:
+    """The rank of a launch is part of the kernel's meaning: too few leaves elements out, too many repeats them."""
+    if rank is None:
+        return
+    allowed = (rank, rank - 1) if plan.declaration.tiled else (rank,)
+    if given not in allowed and not (rank == 0 and given == 1):
+        raise ArgumentError(
+            f"{op}: dim: the kernel {plan.kernel.name} takes {rank} coordinate{'s' if rank != 1 else ''} from wp.tid(), "
+            f"and dim has {given}"
+        )
+
+
+def _check_reach(
+    op: str,
+    plan: OpPlan,
+    shapes: Mapping[str, tuple[Any, ...]],
+    launch: tuple[Any, ...],
+    sizes: Mapping[str, Any],
+    device: torch.device,
+) -> None:
+    if any(isinstance(size, int) and size == 0 for size in launch):
+        return
+    empty = [size == 0 for size in launch if not isinstance(size, int)]
+
+    def demand(condition: Any, message: Callable[[], str]) -> None:
+        """Nothing is launched over an empty dim, which symbols can't tell."""
+        for nothing in empty if condition is not True else ():
+            condition = nothing if condition is False else condition | nothing
+        require(condition, message)
+
+    def number(limit: Limit) -> Any:
+        if isinstance(limit.base, tuple):
+            name, axis = limit.base
+            return shapes[name][axis] + limit.offset if name in shapes else 0
+        return (sizes[limit.base] if isinstance(limit.base, str) else limit.base) + limit.offset
+
+    for cover in plan.extents.covers:
+        if cover.array not in shapes:
+            continue
+        size = shapes[cover.array][cover.axis]
+        if cover.coordinate < len(launch):
+            threads = launch[cover.coordinate]
+        else:
+            threads = 1 if device.type in ("cpu", "meta") else plan.block
+        for bound in cover.bounds:
+            threads = smallest(threads, number(bound))
+        if (size is threads and cover.offset <= 0) or (isinstance(threads, int) and threads <= 0):
+            continue
+        slot = plan.slot(cover.array)
+        added = f" plus {cover.offset}" if cover.offset > 0 else f" minus {-cover.offset}" if cover.offset else ""
+        demand(
+            threads + cover.offset <= size,
+            lambda slot=slot, cover=cover, size=size, threads=threads, added=added: (  # type: ignore[misc]
+                f"{op}: argument '{slot.label}': its axis {cover.axis} has size {size}, and the launch has {threads} "
+                f"threads on axis {cover.coordinate} of dim, which indexes it{added}"
+            ),
+        )
+    for reach in plan.extents.reaches:
+        if reach.array not in shapes:
+            continue
+        size = shapes[reach.array][reach.axis]
+        slot = plan.slot(reach.array)
+        reached = [number(limit) for limit in reach.limits]
+        if not reach.constant and not all(isinstance(number, int) for number in (size, *reached)):
+            continue  # whether a thread gets there, the launch itself sees
+        if any(number <= 0 for number in reached):
+            continue
+        how = f"with the constant {reach.size - 1}" if reach.constant else f"where it takes at least {reach.size}"
+        demand(
+            size >= reach.size,
+            lambda slot=slot, reach=reach, size=size, how=how: (  # type: ignore[misc]
+                f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it {how}"
+            ),
+        )
+    for count in plan.extents.counts:
+        if count.array not in shapes:
+            continue
+        size, number = shapes[count.array][count.axis], sizes[count.number]
+        slot = plan.slot(count.array)
+        demand(
+            size >= number,
+            lambda slot=slot, count=count, size=size, number=number: (  # type: ignore[misc]
+                f"{op}: argument '{slot.label}': its axis {count.axis} has size {size}, and the kernel indexes it in a "
+                f"loop up to '{count.number}', which is {number}"
+            ),
+        )
+    for loop in plan.extents.loops:
+        if loop.array not in shapes or loop.other not in shapes:
+            continue
+        size, other = shapes[loop.array][loop.axis], shapes[loop.other][loop.other_axis]
+        slot, source = plan.slot(loop.array), plan.slot(loop.other)
+        demand(
+            size >= other,
+            lambda slot=slot, loop=loop, size=size, other=other, source=source: (  # type: ignore[misc]
+                f"{op}: argument '{slot.label}': its axis {loop.axis} has size {size}, and the kernel indexes it in a "
+                f"loop over axis {loop.other_axis} of '{source.label}', which has {other}"
+            ),
+        )

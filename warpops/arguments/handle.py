@@ -1,0 +1,210 @@
+"""Handles: the objects of Warp that kernels take by their id, and how they outlive a pending backward.
+
+An op's schema takes the id alone, so that compiled code never holds an object. The backward launch needs the object all
+the same: eager code keeps it on the autograd node, and compiled code in a token, an empty tensor that is saved for
+backward and whose storage owns the object. Both know the object's stamp, too: a backward would follow the geometry that
+the object has by then.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+import warp as wp
+
+from ..errors import ArgumentError, GradientError
+from ..private import locks
+from ..private.warp_types import OBJECTS
+
+_known: dict[int, weakref.ref[Any]] = {}
+_searches_left = 8
+"""How often the heap is searched in vain before ids of unknown objects are taken for plain numbers."""
+_lookups_left = 32
+"""How often the heap is searched for an id that was given as a number, before such are believed."""
+_lock = locks.reentrant()
+_token: list[Any] = []
+
+
+class _Owner(numpy.ndarray):
+    """Empty memory that owns Warp objects: PyTorch keeps the array that a tensor's storage was made from. Empty, since
+    PyTorch would rather compute another than save one that has a size."""
+
+    held: tuple[tuple[Any, int], ...] = ()
+
+
+_owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
+"""By the address of their memory."""
+
+
+def id_of(value: Any) -> Any:
+    """The id of a Warp object; anything else as it is."""
+    return value.id if isinstance(value, OBJECTS) else value
+
+
+def remember(value: Any) -> None:
+    """Note which object has an id."""
+    if isinstance(value, OBJECTS) and value.id:
+        found = _known.get(value.id)
+        if found is None or found() is not value:
+            if len(_known) > 256:
+                for key in [key for key, reference in list(_known.items()) if reference() is None]:
+                    _known.pop(key, None)
+            _known[value.id] = weakref.ref(value)
+
+
+def object_of(handle: int) -> Any:
+    """The live object that has an id, where one was seen; else None."""
+    reference = _known.get(handle & 0xFFFFFFFFFFFFFFFF)
+    value = reference() if reference is not None else None
+    if value is None or value.id != handle & 0xFFFFFFFFFFFFFFFF:
+        return None
+    return value
+
+
+def check_handle(op: str, label: str, kinds: frozenset[str], handle: int, device: torch.device) -> None:
+    """Refuse what a kernel would follow as a pointer of its own though it isn't one.
+
+    Args:
+        op: the op's name.
+        label: the argument's.
+        kinds: the classes that the kernel takes it for; empty where that isn't known.
+        handle: the id.
+        device: that of the tensors.
+
+    Raises:
+        ArgumentError: no object has the id, and the kernel uses it without a look; or the object behind it is of another
+            class or on another device. Ids that are new are looked up on the heap, the first of them: later ones that
+            came as plain numbers are believed.
+    """
+    wanted = " or ".join(sorted(kinds))
+    if not handle and kinds:
+        raise ArgumentError(f"{op}: argument '{label}': expected a wp.{wanted}, or its id, got 0, which no object has")
+    value = _look_up(handle) if kinds else object_of(handle)
+    if value is None:
+        if kinds and _lookups_left > 0 and not gc.get_freeze_count():
+            raise ArgumentError(
+                f"{op}: argument '{label}': expected a wp.{wanted}, or its id, got {handle & 0xFFFFFFFFFFFFFFFF}, which no "
+                f"live object has"
+            )
+        return
+    if kinds and not any(isinstance(value, getattr(wp, kind)) for kind in kinds):
+        raise ArgumentError(
+            f"{op}: argument '{label}': expected a wp.{wanted}, as the kernel uses it, got a {type(value).__name__}"
+        )
+    where = str(wp.device_to_torch(value.device))
+    if where != str(device) and not (device.index is None and where.startswith(device.type)):
+        raise ArgumentError(
+            f"{op}: argument '{label}': expected a {type(value).__name__} on {device}, the device of the tensors, got "
+            f"one on {where}"
+        )
+
+
+def alive(*handles: Any) -> tuple[Any, ...]:
+    """The objects behind ids and their stamps, for an autograd node to hold. Symbolic ids, of traced code, have none."""
+    objects = [object_of(handle) if isinstance(handle, int) else None for handle in handles]
+    return tuple((value, stamp(value)) for value in objects)
+
+
+_CHANGERS = ("refit", "rebuild", "build")
+"""The methods that change what an object stands for."""
+
+
+def stamp(value: Any) -> int:
+    """A number that is another one once the object was changed; 0 for none. The object counts from the first time on."""
+    if value is None:
+        return 0
+    if not hasattr(value, "_warpops_changes"):
+        value._warpops_changes = 0
+        for name in _CHANGERS:
+            method = getattr(type(value), name, None)
+            if method is not None:
+                setattr(value, name, functools.partial(_change, weakref.ref(value), method))
+    points = getattr(value, "points", None)
+    tensor = getattr(points, "_tensor", None)
+    version = None if tensor is None or tensor.is_inference() else tensor._version
+    return hash((value._warpops_changes, getattr(points, "ptr", None), version))
+
+
+def _change(reference: weakref.ref[Any], method: Any, *args: Any, **kwargs: Any) -> Any:
+    value: Any = reference()
+    value._warpops_changes += 1
+    return method(value, *args, **kwargs)
+
+
+def check_unchanged(title: str, labels: Sequence[str], held: Sequence[tuple[Any, int]]) -> None:
+    """Compare objects with their stamps of the forward.
+
+    Raises:
+        GradientError: one was changed since.
+    """
+    for label, (value, before) in zip(labels, held, strict=False):
+        if stamp(value) != before:
+            raise GradientError(
+                f"{title}: the wp.{type(value).__name__} given for '{label}' has been modified (built anew, refit, or its "
+                f"points changed) since the forward, and the gradient needs it as it was then; change it after the "
+                f"backward, or use another object"
+            )
+
+
+def _search_heap(handle: int) -> Any:
+    with _lock:
+        for value in gc.get_objects():
+            if issubclass(type(value), OBJECTS):
+                remember(value)
+    return object_of(handle)
+
+
+def _search(handle: int) -> Any:
+    """Find an object that only compiled code has seen, which knows its id alone."""
+    global _searches_left
+    found = object_of(handle)
+    if found is None and _searches_left > 0 and handle:
+        found = _search_heap(handle)
+        _searches_left = 8 if found is not None else _searches_left - 1
+    return found
+
+
+def _look_up(handle: int) -> Any:
+    """Find the object that a number should be the id of, the first times that it isn't known."""
+    global _lookups_left
+    found = object_of(handle)
+    if found is None and _lookups_left > 0:
+        found = _search_heap(handle)
+        if found is not None:
+            _lookups_left -= 1
+    return found
+
+
+def keep(handles: Sequence[int]) -> torch.Tensor:
+    """A token that keeps the objects behind ids alive, and knows their stamps."""
+    owner = numpy.zeros(0, numpy.uint8).view(_Owner)
+    owner.held = tuple((value, stamp(value)) for value in map(_search, handles))
+    token = torch.from_numpy(owner)
+    _owners[token.untyped_storage().data_ptr()] = owner
+    return token
+
+
+def held_by(token: torch.Tensor) -> tuple[tuple[Any, int], ...]:
+    """The objects that a token keeps alive, and their stamps."""
+    owner = _owners.get(token.untyped_storage().data_ptr())
+    return () if owner is None else owner.held
+
+
+def keep_op() -> Any:
+    """``keep`` as an operator for compiled graphs."""
+    with _lock:
+        if not _token:
+            library = torch.library.Library("warpops", "FRAGMENT")
+            library.define("_keep(SymInt[] handles) -> Tensor")
+            library.impl("_keep", keep, "CompositeExplicitAutograd")
+            torch.library.register_fake(
+                "warpops::_keep", lambda handles: torch.empty(0, dtype=torch.uint8), lib=library
+            )
+            _token.extend([torch.ops.warpops._keep.default, library])
+    return _token[0]

@@ -1,0 +1,60 @@
+"""Extra sizes: plain ints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import warp as wp
+
+from ..kernel.scalars import SCALARS
+from ..plan.sizes import Expr, SizeError
+
+
+def value_of(expr: Expr, sizes: Mapping[str, Any]) -> Any:
+    """Its value; works on symbolic integers.
+
+    Raises:
+        SizeError: a name has no value, or a divisor is zero.
+    """
+    if expr.is_int:
+        return expr.value
+    if expr.is_name:
+        try:
+            return sizes[str(expr.value)]
+        except KeyError:
+            raise SizeError(f"the size '{expr.value}' is not known") from None
+    left, right = (value_of(item, sizes) for item in expr.items)
+    if expr.head == "+":
+        return left + right
+    if expr.head == "-":
+        return left - right
+    if expr.head == "*":
+        return left * right
+    if expr.head in ("min", "max"):
+        return smallest(left, right) if expr.head == "min" else largest(left, right)
+    if isinstance(right, int):
+        if right == 0:
+            raise SizeError(f"division by zero in '{expr}'")
+    else:
+        torch._check(right != 0, lambda: f"division by zero in '{expr}'")
+    return left // right if expr.head == "//" else left % right
+
+
+def smallest(left: Any, right: Any) -> Any:
+    """``min`` that keeps symbolic integers symbolic."""
+    if isinstance(left, int) and isinstance(right, int):
+        return min(left, right)
+    return torch.sym_min(left, right)
+
+
+def largest(left: Any, right: Any) -> Any:
+    """``max`` that keeps symbolic integers symbolic."""
+    if isinstance(left, int) and isinstance(right, int):
+        return max(left, right)
+    return torch.sym_max(left, right)
+
+
+SIZE = SCALARS[wp.int64]
+"""What an extra size may be."""

@@ -1,0 +1,42 @@
+"""Numbers that arrive as 0-d tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..plan.model import Slot
+from .kind import fail
+from .number import check_number, guard_number
+
+
+def check_tensor_scalar(op: str, slot: Slot, value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        check_number(op, slot, slot.leaf.scalar, value)
+        return
+    if value.ndim != 0:
+        fail(op, slot, f"expected a 0-d tensor (tensor_scalars), got shape {value.shape}")
+    if value.device.type not in ("cpu", "meta"):
+        fail(op, slot, f"expected a 0-d tensor on cpu (tensor_scalars), got one on {value.device}; move it with .cpu()")
+    if value.dtype.is_complex:
+        fail(op, slot, f"expected a real 0-d tensor, got {value.dtype}")
+    scalar = slot.leaf.scalar
+    if scalar is not None and scalar.kind != "float" and value.dtype.is_floating_point:
+        fail(op, slot, f"expected an int, got a 0-d tensor of {value.dtype}")
+    if value.requires_grad and torch.is_grad_enabled():
+        fail(
+            op,
+            slot,
+            "it requires grad, and a number of the kernel gets no gradient; pass .detach(), or make it an array of one "
+            "element in the kernel",
+        )
+
+
+def traced_tensor(value: Any) -> Any:
+    """A number for a ``tensor_scalars`` argument, in traced code: a constant of the graph, guarded."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (float, torch.SymFloat)):
+        return torch.full((), guard_number(value), dtype=torch.float64, device="cpu")
+    return torch.full((), value, dtype=torch.int64, device="cpu")

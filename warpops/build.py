@@ -1,0 +1,89 @@
+"""The way through the house: inspect, analyse, declare, plan, make the op."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import warp as wp
+
+from .backward import declared_backward
+from .calls.generic import align, check_followed, resolve
+from .calls.instances import Instance, make_instance
+from .effects import Effects, analyse
+from .errors import GradientWarning, SignatureError
+from .kernel.signature import inspect_kernel
+from .op import WarpOp
+from .plan.declaration import Declaration, declare
+from .plan.model import OpPlan
+from .plan.planner import plan_op
+from .private import warp_code, warp_types
+
+
+def as_kernel(value: Any) -> Any:
+    """A kernel of a kernel, or of an annotated function."""
+    if warp_types.is_kernel(value):
+        return value
+    if isinstance(value, WarpOp):
+        raise SignatureError(f"warp_op: {value.name} is an op already")
+    if callable(value) and hasattr(value, "__code__"):
+        count = value.__code__.co_argcount
+        bare = [name for name in value.__code__.co_varnames[:count] if name not in value.__annotations__]
+        if bare or value.__name__ == "<lambda>":
+            what = "a lambda" if value.__name__ == "<lambda>" else f"arguments without a type: {', '.join(bare)}"
+            raise SignatureError(f"warp_op takes a kernel (@wp.kernel) or an annotated Python function, and got {what}")
+        return wp.kernel(value)
+    raise SignatureError(
+        f"warp_op takes a kernel (@wp.kernel) or an annotated Python function, and got {type(value).__name__}"
+    )
+
+
+def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
+    """The way through the house: inspect, analyse, declare, plan, generate, register."""
+    kernel = as_kernel(value)
+    try:
+        declaration = declare(kernel.key, signature, **options)
+        return build_declared(kernel, declaration)
+    except Exception as error:
+        if kernel is not value:  # made here, and nobody's: Warp would build it with the other kernels of its module
+            warp_code.disown(kernel)
+        if isinstance(error, TypeError):
+            raise TypeError(str(error).replace("declare()", "warp_op()")) from None
+        raise
+
+
+def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = None, stacklevel: int = 4) -> WarpOp:
+    """An op of a kernel and a parsed declaration; a hidden one has a name of its own that no list shows."""
+    effects = analyse(kernel)
+    found = inspect_kernel(kernel)
+    plan = plan_op(found, declaration, effects)
+    if found.generic:
+        check_followed(plan)
+    for hazard in plan.hazards[:1]:
+        more = f" (and {len(plan.hazards) - 1} more; see explain())" if len(plan.hazards) > 1 else ""
+        warnings.warn(
+            f"{plan.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.message}{more}",
+            GradientWarning,
+            stacklevel=stacklevel,
+        )
+    backward = None
+    if declaration.backward is not None and plan.gradient == "custom":
+        backward = declared_backward(plan, declaration.backward, build_backward)
+
+    if found.generic:
+        return WarpOp(plan, functools.partial(make_concrete, plan, declaration, effects), None, backward, hidden)
+    return WarpOp(plan, None, functools.partial(make_instance, plan=plan), backward, hidden)
+
+
+def build_backward(kernel: Any, declaration: Declaration, forward: str) -> WarpOp:
+    """The op of a kernel given with ``backward=``: registered, not listed."""
+    return build_declared(kernel, declaration, hidden=f"warpops::{forward}_backward_{kernel.key.split('.')[-1]}")
+
+
+def make_concrete(
+    plan: OpPlan, declaration: Declaration, effects: Effects, name: str, values: dict[str, Any]
+) -> Instance:
+    """The launches of a generic kernel for the types of one call."""
+    concrete = plan_op(inspect_kernel(resolve(name, plan, values)), declaration, effects)
+    return align(make_instance(name, concrete), plan)

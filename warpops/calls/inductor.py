@@ -1,0 +1,136 @@
+"""Inductor's private side: the raw ops as extern kernels over planned buffers.
+
+A compiled graph holds the functional raw ops, which cost little to trace. Where Inductor lowers one, it makes the buffers
+itself, so that it plans their memory, and calls the op that writes into them. Where a torch has
+no such hook, or a case isn't provided for, the functional op is called as it is.
+
+``tests/test_torch_private.py`` fails first when a new torch changes any of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+
+def loaded() -> bool:
+    """Whether Inductor is there: it is before a graph reaches it."""
+    return "torch._inductor.lowering" in sys.modules
+
+
+def register(runtime: Any) -> bool:
+    """Teach Inductor one op; False where this torch has no way to."""
+    from torch._inductor import lowering
+
+    table = getattr(lowering, "user_lowerings", None)
+    if table is None:
+        return False
+    # The raw op, or the public one, which is equal to it: an exported program holds that.
+    table[runtime.public_op] = lambda *given, **named: _lower_forward(runtime, runtime.complete(given, named))
+    if runtime.backward_op is not None:
+        table[runtime.backward_op] = lambda *arguments: _lower_backward(runtime, arguments)
+    return True
+
+
+def _node() -> Any:
+    """The node that is being lowered."""
+    from torch._inductor.virtualized import V
+
+    return V.graph.current_node
+
+
+def _values() -> tuple[Any, ...]:
+    """Its fake results."""
+    value = _node().meta["val"]
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _buffer(size: Any, dtype: torch.dtype, device: torch.device, fill: Any) -> Any:
+    """A buffer that Inductor plans, uninitialised where ``fill`` is None.
+
+    It is filled by PyTorch's own kernels: generated ones would be compiled by a C++ compiler, which takes longer than all
+    the rest.
+    """
+    from torch._inductor import lowering
+
+    made = lowering.empty_strided(list(size), None, dtype=dtype, device=device)
+    if fill == 0:
+        _call(torch.ops.aten.zero_.default, [made])
+    elif fill is not None:
+        _call(torch.ops.aten.fill_.Scalar, [made, fill])
+    return made
+
+
+def _like(value: torch.Tensor, fill: Any) -> Any:
+    from torch._inductor.utils import convert_shape_to_inductor as convert_shape
+
+    return _buffer(convert_shape(value.size()), value.dtype, value.device, fill)
+
+
+def _call(op: Any, arguments: list[Any]) -> None:
+    from torch._inductor import ir
+
+    ir.FallbackKernel.create(op, *arguments)
+
+
+def _lower_forward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
+    plan = runtime.instances.plan
+    if runtime.instances.generic or any(s.role in ("inout", "mutated") for s in plan.slots):
+        return None
+    if plan.scratch and _node().target is runtime.public_op:
+        return None
+    values = dict(zip([slot.name for slot in runtime.front.returned], _values(), strict=True))
+    made: dict[str, Any] = {}
+    for slot in plan.slots:
+        if slot.role in ("output", "scratch"):
+            fill = {"empty": None, "zeros": 0}.get(slot.init, slot.init) if isinstance(slot.init, str) else slot.init
+            made[slot.name] = _like(values[slot.name], fill)
+    _call(runtime.forward_into_op, [*arguments, *made.values()])
+    returned = tuple(made[slot.name] for slot in runtime.front.returned)
+    return returned[0] if len(returned) == 1 else returned
+
+
+def _lower_backward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
+    from torch._inductor import ir, lowering
+
+    plan, front = runtime.instances.plan, runtime.front
+    needs = arguments[-1]
+    count = len(front.arguments)
+    given, kept = list(arguments[:count]), list(arguments[count : count + len(plan.kept)])
+    cotangents = list(arguments[count + len(plan.kept) : -1])
+    if runtime.instances.generic or front.handles or plan.private_data or any(c is None for c in cotangents):
+        return None
+    for index, slot in enumerate(plan.inputs):
+        if slot.is_array and given[index] is not None:
+            given[index] = ir.ExternKernel.require_contiguous(given[index])
+    kept = [ir.ExternKernel.require_contiguous(value) for value in kept]
+    private = []
+    for slot, cotangent in zip(front.cotangents, cotangents, strict=True):
+        if slot.retained:
+            private.append(ir.ExternKernel.require_contiguous(cotangent))
+            continue
+        copy = lowering.clone(cotangent)
+        copy.realize()
+        private.append(ir.ExternKernel.require_contiguous(copy))
+    gradients = iter(_values())
+    buffers: dict[str, Any] = {}
+    results = []
+    for slot, need in zip(plan.gradients, needs, strict=True):
+        value = next(gradients) if need else None
+        if slot.role == "inout":
+            buffer = private[[s.name for s in front.cotangents].index(slot.name)]
+        elif value is not None:
+            buffer = _like(value, None)
+        elif slot.null_adjoint_safe:
+            buffer = None
+        else:
+            return None
+        buffers[slot.name] = buffer
+        if need:
+            results.append(buffer)
+    grads = [buffers[slot.name] for slot in front.gradient_slots]
+    assert runtime.backward_into_op is not None
+    _call(runtime.backward_into_op, [*given, *kept, *private, *grads])
+    return results

@@ -1,0 +1,99 @@
+"""An op's front as functions: ``call`` at once, the rest at the first call that gets there.
+
+A model decorates more kernels than it calls, and text costs time to compile. What PyTorch traces has to be there when it
+does, so ``call`` is; ``eager`` and the autograd function are written and compiled when they are first wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..emit.call import CallWriter
+from ..private import locks, torch_modes
+from ..private.compiled import compile_text
+
+if TYPE_CHECKING:
+    from .instances import Instance, Instances
+
+_making = locks.reentrant()
+
+PARTS = "parts of the front"
+"""Where the scope keeps this object: no name that text could use."""
+
+
+class Parts:
+    """The functions of one op's front, and the scope that they share."""
+
+    def __init__(
+        self, name: str, emitter: CallWriter, helpers: dict[str, Any], instances: Instances, lease: Any
+    ) -> None:
+        self._name, self._emitter, self._instances, self._lease = name, emitter, instances, lease
+        self._helpers = helpers
+        self._function: Any = None
+        text, own = emitter.emit(), emitter.helpers()
+        self._eager_name, self._apply_name = own["eager"], emitter.use("apply")
+        self._has_eager = False
+        self.scope: dict[str, Any] = {
+            PARTS: self,
+            self._eager_name: self._first_eager,
+            self._apply_name: self._first_apply,
+        }
+        self._compile(text, "call")
+        self.call: Callable[..., Any] = self.scope[own["call"]]
+
+    @property
+    def eager(self) -> Callable[..., Any]:
+        """The eager way past autocast and transforms: gradients where they are wanted, checks, launches."""
+        found: Callable[..., Any] = self.scope[self._eager_name]
+        return found
+
+    def function(self) -> Any:
+        """The autograd function; None where nothing is differentiable."""
+        if self._function is None and self._emitter.has_function:
+            with _making:
+                if self._function is None:
+                    self._compile(self._emitter.emit_function(), "function")
+                    function = self.scope[self._emitter.classname]
+                    function.lease = self._lease
+                    self.scope[self._apply_name] = torch_modes.quick_apply(function)
+                    self._function = function
+        return self._function
+
+    def use_launches(self, instance: Instance) -> None:
+        """Call the launches of the one instance, now that there is one, with no look for it."""
+        own = self._emitter.helpers()
+        for what in ("forward", "backward"):
+            name = own.get(f"launch_{what}")
+            if name is not None:
+                self.scope[name] = getattr(instance, what)
+
+    def source(self) -> str:
+        """The text of all parts."""
+        with _making:
+            parts = [self._emitter.emit(), self._emitter.emit_eager()]
+            if self._emitter.has_function:
+                parts.append(self._emitter.emit_function())
+        return "\n\n".join(parts)
+
+    def _compile(self, text: str, part: str) -> None:
+        for name, own in self._emitter.helpers().items():
+            if name in self._helpers:
+                self.scope.setdefault(own, self._helpers[name])
+        compile_text(text, self.scope, f"{self._name}.{part}")
+        made = self._instances.made
+        if made is not None:
+            self.use_launches(made)
+
+    # What stands for a part until there is one.
+
+    def _first_eager(self, *arguments: Any) -> Any:
+        with _making:
+            if not self._has_eager:
+                self._compile(self._emitter.emit_eager(), "eager")
+                self._has_eager = True
+        return self.eager(*arguments)
+
+    def _first_apply(self, *arguments: Any) -> Any:
+        self.function()
+        return self.scope[self._apply_name](*arguments)

@@ -1,0 +1,412 @@
+"""Warp's builtins, by what they do to arrays, indices and gradients."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import warp as wp
+
+from . import access, numbers, places
+from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown
+from .model import Site
+from .names import cast_type, holds_floats, known_type, overload
+from .record import Frame, Record
+from .values import (
+    NO_TOKENS,
+    NOTHING,
+    UNKNOWN,
+    Abstract,
+    Array,
+    Counter,
+    Doubt,
+    Shapes,
+    Tokens,
+    Tuple,
+    Value,
+    is_active,
+    merged,
+    tokens_of,
+    traces_of,
+)
+
+_LOCAL_ARRAYS = frozenset({"zeros", "ones", "empty", "full"})
+
+_CHANGES_ARGUMENTS = (
+    "mesh_query_",
+    "bvh_query_",
+    "hash_grid_query_",
+    "mesh_eval_",
+    "svd",
+    "qr3",
+    "eig3",
+    "quat_to_axis_angle",
+    "volume_sample_grad",
+    "rand",
+    "poisson",
+    "sample_",
+    "tile_query_",
+    "transform_set_",
+    "tile_stack",
+    "tile_sort",
+    "tile_cholesky_inplace",
+    "tile_cholesky_solve_inplace",
+    "tile_lower_solve_inplace",
+    "tile_upper_solve_inplace",
+)
+"""Builtins that may change variables given to them."""
+
+_READS = {
+    "lower_bound": ("arr", 0),
+    "sample_cdf": ("cdf", 1),
+    "volume_sample_index": ("voxel_data", 3),
+    "volume_sample_grad_index": ("voxel_data", 3),
+}
+"""Builtins that read all of an array, by the argument's name and position."""
+
+
+_OBJECTS = {
+    "mesh_": "Mesh",
+    "tile_mesh_": "Mesh",
+    "bvh_": "Bvh",
+    "tile_bvh_": "Bvh",
+    "hash_grid_": "HashGrid",
+    "volume_": "Volume",
+}
+"""The class of Warp's object whose id a builtin takes first, by the start of the builtin's name."""
+
+
+def _note_handle(record: Record, name: str, arguments: Arguments) -> None:
+    """Note what a kernel argument is the id of."""
+    kind = next((kind for start, kind in _OBJECTS.items() if name.startswith(start)), None)
+    value = _argument(arguments, "id", 0) if kind is not None else None
+    if kind is not None and isinstance(value, Value) and isinstance(value.form, Affine):
+        base = value.form.base
+        if isinstance(base, Arg) and value.form.offset == 0:
+            record.handles.setdefault(base.name, set()).add(kind)
+
+
+def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    """The effects and the result of a call to a builtin."""
+    record.tiled = record.tiled or name.startswith("tile")
+    _note_handle(record, name, arguments)
+    handler = _HANDLERS.get(name)
+    if handler is not None:
+        return handler(record, frame, name, arguments, node, used)
+    if name in numbers.CASTS:
+        return _cast(record, frame, name, arguments, node)
+    if name.startswith("atomic_"):
+        return _atomic(record, frame, name, arguments, node, used)
+    if name in _LOCAL_ARRAYS:
+        return _local_array(arguments)
+    if name in _READS:
+        return _reads_all(record, frame, name, arguments, node)
+    return _plain(record, frame, name, arguments, node)
+
+
+def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, node: ast.Call) -> Abstract:
+    """A type called: a cast, a vector, a matrix; an array made of a pointer."""
+    name = getattr(made, "__name__", "")
+    if name in ("array", "indexedarray", "fixedarray"):
+        if name == "array":
+            record.opaque.setdefault(frame.code.site(node))
+        return Array(frozenset(), 0, None, local=True)
+    if name in numbers.CASTS:
+        return _cast(record, frame, name, arguments, node)
+    values = _numbers(record, frame, arguments, node)
+    form = numbers.computed(values, frame.code.text(node)) if values else None
+    result = replace(numbers.mixed(values, form), type=known_type(made))
+    return result if result.active else replace(result, parts=frozenset())
+
+
+def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call) -> Abstract:
+    """A number cast to another type: a wide integer is the same index."""
+    values = _numbers(record, frame, arguments, node)
+    value = values[0] if values else Value(Affine(None, 0))
+    if name in numbers.INTEGER_CASTS:
+        form = (
+            value.form if value.form is not None else Unknown("a number cast to an int", value.coords, value.varies, 1)
+        )
+        return replace(value, active=False, form=form, const=NOTHING, type=cast_type(name))
+    form = numbers.computed((value,), frame.code.text(node))
+    result = numbers.mixed((value,), form, active=value.active and name not in numbers.NARROW_CASTS)
+    return replace(result, type=cast_type(name))
+
+
+def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) -> list[Value]:
+    found: list[Value] = []
+    for value in arguments.values:
+        if isinstance(value, Tuple):
+            found.extend(access.as_number(record, frame, item, node) for item in value.items)
+        else:
+            found.append(access.as_number(record, frame, value, node))
+    return found
+
+
+def _argument(arguments: Arguments, name: str, position: int) -> Abstract | None:
+    if name in arguments.keywords:
+        return arguments.keywords[name]
+    return arguments.positional[position] if position < len(arguments.positional) else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Threads and sizes
+
+
+def _tid(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    """``wp.tid()`` where it isn't unpacked; assignments to a tuple are the statement's."""
+    return tid(record, frame, 1)
+
+
+def tid(record: Record, frame: Frame, rank: int) -> Abstract:
+    if frame.kernel:
+        record.ranks.add(rank)
+    else:
+        record.lost_rank = True
+    coordinates = [Value(Affine(Coord(axis)), coords=True, varies=frozenset({axis})) for axis in range(rank)]
+    return coordinates[0] if rank == 1 else Tuple(tuple(coordinates))
+
+
+def _len(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    value = arguments.values[0] if arguments.values else UNKNOWN
+    if isinstance(value, Array):
+        return places.length(Shapes(value), 0)
+    return Value(Unknown("a length", varies=NONE))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Choices, bounds and operators as functions
+
+
+def _where(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    if len(arguments.values) != 3:
+        return _plain(record, frame, name, arguments, node)
+    order = {"cond": 0, "value_if_true": 1, "value_if_false": 2, "arr": 0}
+    if name == "select":
+        order = {"cond": 0, "value_if_true": 2, "value_if_false": 1, "arr": 0}
+    slots: list[Abstract] = list(arguments.positional) + [UNKNOWN] * (3 - len(arguments.positional))
+    for keyword, value in arguments.keywords.items():
+        slots[order.get(keyword, 0)] = value
+    test = access.as_number(record, frame, slots[0], node)
+    one, other = (slots[2], slots[1]) if name == "select" else (slots[1], slots[2])
+    return access.chosen(record, frame, test, one, other, node)
+
+
+def _bounds(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    values = _numbers(record, frame, arguments, node)
+    result = numbers.clamped(name, values, frame.code.text(node))
+    return numbers.differentiated(record, name, values, result, frame.code.site(node))
+
+
+def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    values = _numbers(record, frame, arguments, node)
+    if len(values) != 2:
+        return _plain(record, frame, name, arguments, node)
+    return numbers.combine(record, name, values[0], values[1], frame.code.text(node), frame.code.site(node))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays
+
+
+def _forms(
+    record: Record, frame: Frame, array: Array, indices: list[Abstract], node: ast.AST
+) -> tuple[tuple[Form, ...], Tokens]:
+    values = [access.as_number(record, frame, index, node) for index in indices]
+    return access.indices(record, array, values, frame.code.site(node))
+
+
+def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "arr", 0)
+    site = frame.code.site(node)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    values = [v for v in arguments.values if v is not array]
+    count = 2 if name == "atomic_cas" else 1
+    forms, tokens = _forms(record, frame, array, list(values[: len(values) - count]), node)
+    operands = [access.as_number(record, frame, v, node) for v in values[len(values) - count :]]
+    value = numbers.mixed(operands, None)
+    active = holds_floats(array.dtype)
+    if active and value.active and not overload(name, ()).differentiable:
+        record.warn(numbers.no_adjoint(name, site))
+    access.update(record, array, forms, name, value, site, tokens, used=used)
+    root = next((ref.root for ref in array.refs), "a local array")
+    taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
+    unknown = Unknown(f"values of '{root}'")
+    old = Value(unknown, active, data=True, tokens=taint | tokens, type=known_type(array.dtype), varies=ALL)
+    return record.doubting(old, [_old_value(name, root, site)])
+
+
+def _old_value(name: str, root: str, site: Site) -> Doubt:
+    return Doubt("no-adjoint", site, f"Warp passes no gradient to '{root}' through what wp.{name} returns")
+
+
+def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "arr", 0)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    rest = [v for v in arguments.values if v is not array]
+    forms, tokens = _forms(record, frame, array, rest[:-1], node)
+    value = access.as_number(record, frame, rest[-1], node)
+    access.store(record, array, forms, value, frame.code.site(node), tokens)
+    return Value()
+
+
+def _view(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "arr", 0)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    forms, tokens = _forms(record, frame, array, [v for v in arguments.values if v is not array], node)
+    if name == "view":
+        return access.narrow(array, forms)
+    return access.read(record, frame, array, forms, frame.code.site(node), tokens)
+
+
+def _mesh(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    """A mesh, or what is computed of its arrays: Warp's adjoint leaves those out."""
+    result = _plain(record, frame, name, arguments, node)
+    assert isinstance(result, Value)
+    if name == "mesh_get":
+        return replace(result, type=wp.Mesh)
+    return record.doubting(replace(result, active=True), [places.vertices(frame.code.site(node))])
+
+
+def _local_array(arguments: Arguments) -> Abstract:
+    dtype = getattr(_argument(arguments, "dtype", 1), "value", None)
+    shape = _argument(arguments, "shape", 0)
+    ndim = len(shape.items) if isinstance(shape, Tuple) else 1
+    return Array(frozenset(), ndim, dtype, local=True)
+
+
+def _reads_all(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call) -> Abstract:
+    array = _argument(arguments, *_READS[name])
+    if isinstance(array, Array):
+        access.read(record, frame, array, (), frame.code.site(node), view=True)
+    return _plain(record, frame, name, arguments, node, skip=array)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tiles
+
+
+def _tile_load(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "a", 0)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    _plain(record, frame, name, arguments, node, skip=array)
+    value = access.read(record, frame, array, (), frame.code.site(node), _tokens(arguments), view=True)
+    return replace(value, form=Unknown("a tile"), varies=ALL)
+
+
+def _tile_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    array = _argument(arguments, "a", 0)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    active = any(is_active(v) for v in arguments.values)
+    trace = merged(trace for v in arguments.values for trace in traces_of(v))
+    value = Value(active=active, data=True, tokens=_tokens(arguments), trace=trace)
+    site = frame.code.site(node)
+    if name.startswith("tile_atomic"):
+        access.update(record, array, (), name, value, site, used=used, view=True)
+        root = next((ref.root for ref in array.refs), "a local array")
+        taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
+        old = Value(Unknown("a tile"), active=active, data=True, tokens=taint, varies=ALL)
+        return record.doubting(old, [_old_value(name, root, site)])
+    access.store(record, array, (), value, site, view=True)
+    return Value()
+
+
+def _tokens(arguments: Arguments) -> Any:
+    return frozenset().union(*(tokens_of(v) for v in arguments.values))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Everything else
+
+
+def _plain(
+    record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, skip: Abstract | None = None
+) -> Abstract:
+    """A builtin that computes numbers of numbers. An array in it is one that this analysis doesn't know about."""
+    site = frame.code.site(node)
+    for value in arguments.values:
+        if isinstance(value, Array) and value is not skip:
+            access.escape(record, value, site)
+    values = _numbers(record, frame, arguments, node)
+    form = numbers.computed(values, frame.code.text(node))
+    result = numbers.differentiated(record, name, values, numbers.mixed(values, form), site)
+    if name.startswith(_CHANGES_ARGUMENTS):
+        for argument, given in zip(arguments.all_nodes, arguments.values, strict=True):
+            if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
+                unknown = Unknown(f"a value set by {name}")
+                frame.env[argument.id] = replace(
+                    given,
+                    form=unknown,
+                    active=given.type is None or holds_floats(given.type),
+                    data=True,
+                    coords=False,
+                    const=NOTHING,
+                    trace=result.trace,
+                    varies=ALL,
+                )
+    if name.startswith("volume_store") and result.active:
+        record.warn(numbers.no_adjoint(name, site))
+    if name not in numbers.LINEAR and name not in numbers.BILINEAR:
+        result = replace(result, data=result.data or not values, varies=result.varies if values else ALL)
+    return (
+        result
+        if result.active or name not in ("vector", "matrix", "quaternion")
+        else replace(result, parts=frozenset())
+    )
+
+
+_Handler = Callable[[Record, Frame, str, "Arguments", ast.Call, bool], Abstract]
+
+_HANDLERS: dict[str, _Handler] = {
+    "tid": _tid,
+    "len": _len,
+    "where": _where,
+    "select": _where,
+    "min": _bounds,
+    "max": _bounds,
+    "clamp": _bounds,
+    "add": _operator,
+    "sub": _operator,
+    "mul": _operator,
+    "mod": _operator,
+    "div": _operator,
+    "floordiv": _operator,
+    "mesh_get": _mesh,
+    "mesh_get_point": _mesh,
+    "mesh_get_velocity": _mesh,
+    "mesh_eval_face_normal": _mesh,
+    "array_store": _array_store,
+    "view": _view,
+    "address": _view,
+    "tile_load": _tile_load,
+    "tile_load_indexed": _tile_load,
+    "tile_store": _tile_store,
+    "tile_store_indexed": _tile_store,
+    "tile_atomic_add": _tile_store,
+    "tile_atomic_add_indexed": _tile_store,
+}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A call's arguments: values, and the nodes that they come from where there is one each."""
+
+    positional: tuple[Abstract, ...]
+    keywords: dict[str, Abstract]
+    nodes: tuple[ast.expr | None, ...]
+    keyword_nodes: dict[str, ast.expr]
+
+    @property
+    def values(self) -> tuple[Abstract, ...]:
+        return (*self.positional, *self.keywords.values())
+
+    @property
+    def all_nodes(self) -> tuple[ast.expr | None, ...]:
+        return (*self.nodes, *self.keyword_nodes.values())

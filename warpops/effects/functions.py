@@ -1,0 +1,444 @@
+"""Calls: user functions are interpreted at each call with the arguments' abstract values; builtins by what they do."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import access, builtins, places
+from . import numbers as effects_numbers
+from .builtins import Arguments
+from .forms import ALL, Unknown
+from .joins import join, meet_must, never_taken, with_tokens
+from .names import (
+    as_abstract,
+    code_of,
+    declared_overloads,
+    evaluate_static,
+    grad_target,
+    holds_floats,
+    is_address_of,
+    is_array,
+    is_function,
+    is_generic,
+    is_grad,
+    is_reference,
+    is_static,
+    is_struct,
+    is_type,
+    of_type,
+    parameters,
+    struct_field,
+)
+from .record import Frame, Record
+from .state import State
+from .values import (
+    NO_TOKENS,
+    NOTHING,
+    UNKNOWN,
+    Abstract,
+    Array,
+    Builtin,
+    Carried,
+    Component,
+    Counter,
+    Doubt,
+    Element,
+    Held,
+    LocalArrayRead,
+    Object,
+    SomeType,
+    Struct,
+    Trace,
+    Tuple,
+    Value,
+    is_active,
+    merged,
+    tokens_of,
+    traces_of,
+    with_trace,
+    without_tokens,
+)
+
+MAX_DEPTH = 40
+
+
+def call(record: Record, frame: Frame, node: ast.Call, *, used: bool) -> Abstract:
+    """The effects and the result of a call."""
+    target = record.evaluate(record, frame, node.func)
+    obj = target.value if isinstance(target, Object) else None
+    if is_static(obj):
+        return _static(record, frame, node)
+    if is_address_of(obj):
+        return _address_of(record, frame, node)
+    arguments = _arguments(record, frame, node)
+    if obj is type:
+        given = arguments.positional[0] if arguments.positional else UNKNOWN
+        struct = given.type if isinstance(given, (Struct, Value)) else None
+        return Object(struct if is_struct(struct) else SomeType)
+    if is_grad(obj):
+        inner = arguments.positional[0] if arguments.positional else None
+        return Object(_Gradient(inner))
+    if isinstance(obj, _Gradient) or grad_target(obj) is not None:
+        return _gradient(record, frame, arguments, node)
+    if isinstance(target, Builtin):
+        result = builtins.builtin(record, frame, target.name, arguments, node, used)
+        return _mapped(record, frame, arguments, result, node) if target.name == "tile_map" else result
+    if is_function(obj):
+        return _user_function(record, frame, obj, arguments, node)
+    if is_struct(obj):
+        return _construct(obj, arguments)
+    if obj is not None and is_type(obj):
+        return builtins.construct(record, frame, obj, arguments, node)
+    if obj is not None:
+        name = getattr(obj, "__name__", "")
+        return builtins.builtin(record, frame, name, arguments, node, used)
+    record.opaque.setdefault(frame.code.site(node))
+    return _leaves_sight(record, frame, arguments, node, active=True)
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """What ``wp.grad(f)`` makes; its calls take no part in differentiation."""
+
+    function: Any
+
+
+def _gradient(record: Record, frame: Frame, arguments: Arguments, node: ast.Call) -> Value:
+    """A call of ``wp.grad(f)``: no gradient passes it, nor the function that holds it."""
+    site = frame.code.site(node)
+    frame.lost = Doubt(
+        "no-adjoint", site, "Warp doesn't differentiate what wp.grad computes, nor a function that calls it"
+    )
+    result = _leaves_sight(record, frame, arguments, node, active=True)
+    return record.doubting(result, [frame.lost])
+
+
+def _mapped(record: Record, frame: Frame, arguments: Arguments, result: Abstract, node: ast.Call) -> Abstract:
+    """``wp.tile_map(f, ..)``: the function runs on the tiles' elements."""
+    function, *tiles = arguments.positional or (UNKNOWN,)
+    if isinstance(function, Builtin):
+        numbers = [tile for tile in tiles if isinstance(tile, Value)]
+        inner: Abstract = effects_numbers.differentiated(
+            record, function.name, numbers, effects_numbers.mixed(numbers, None), frame.code.site(node)
+        )
+    elif isinstance(function, Object) and is_function(function.value):
+        inner = _user_function(
+            record, frame, function.value, Arguments(tuple(tiles), {}, (None,) * len(tiles), {}), node
+        )
+    else:
+        return result
+    assert isinstance(result, Value)
+    return replace(result, active=is_active(inner), trace=merged(traces_of(inner)))
+
+
+def _arguments(record: Record, frame: Frame, node: ast.Call) -> Arguments:
+    positional: list[Abstract] = []
+    nodes: list[ast.expr | None] = []
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            items = places.spread(record.evaluate(record, frame, argument.value))
+            positional.extend(items)
+            nodes.extend([None] * len(items))
+        else:
+            positional.append(record.evaluate(record, frame, argument))
+            nodes.append(argument)
+    keywords = {k.arg: record.evaluate(record, frame, k.value) for k in node.keywords if k.arg is not None}
+    keyword_nodes = {k.arg: k.value for k in node.keywords if k.arg is not None}
+    return Arguments(tuple(positional), keywords, tuple(nodes), keyword_nodes)
+
+
+def _static(record: Record, frame: Frame, node: ast.Call) -> Abstract:
+    """A ``wp.static`` that Warp left for later, since it depends on the variable of an unrolled loop."""
+    constants = {
+        name: value.const
+        for name, value in frame.env.items()
+        if isinstance(value, Value) and value.const is not NOTHING
+    }
+    found = evaluate_static(frame.code, node, constants)
+    if found is NOTHING:
+        return UNKNOWN
+    return as_abstract(found)
+
+
+def _address_of(record: Record, frame: Frame, node: ast.Call) -> Abstract:
+    for argument in node.args:
+        place = places.locate(record, frame, argument)
+        array = place.array if place.array is not None else place.value
+        if isinstance(array, Array):
+            access.escape(record, array, frame.code.site(node))
+    record.opaque.setdefault(frame.code.site(node))
+    return UNKNOWN
+
+
+def arrays_in(value: Abstract) -> list[Array]:
+    """The arrays that a value holds, those in structs included."""
+    if isinstance(value, Array):
+        return [value]
+    if isinstance(value, Struct):
+        return [array for name in getattr(value.type, "vars", {}) for array in arrays_in(struct_field(value, name))]
+    if isinstance(value, Tuple):
+        return [array for item in value.items for array in arrays_in(item)]
+    return [value.array] if isinstance(value, Element) else []
+
+
+def _leaves_sight(record: Record, frame: Frame, arguments: Arguments, node: ast.AST, *, active: bool) -> Value:
+    """A call that can't be followed: every array in it escapes, and every local given to it may change."""
+    site = frame.code.site(node)
+    for value in arguments.values:
+        record.stores(value, tokens_of(value), site)
+        for array in arrays_in(value):
+            access.escape(record, array, site)
+    active = active and any(is_active(value) for value in arguments.values)
+    return Value(Unknown("the result of a call that can't be followed"), active=active, data=True, varies=ALL)
+
+
+def _construct(struct: Any, arguments: Arguments) -> Struct:
+    fields = dict(zip(struct.vars, arguments.positional, strict=False))
+    return Struct(struct, None, {**fields, **arguments.keywords})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# User functions
+
+
+def _user_function(record: Record, frame: Frame, function: Any, arguments: Arguments, node: ast.Call) -> Abstract:
+    candidates = []
+    for overload in declared_overloads(function):
+        bound = _bind(overload, arguments)
+        if bound is not None and all(_fits(t, bound[name][0]) for name, t in parameters(overload).items()):
+            candidates.append((overload, bound))
+    if not candidates or record.depth >= MAX_DEPTH:
+        record.opaque.setdefault(frame.code.site(node))
+        return _leaves_sight(record, frame, arguments, node, active=True)
+    if len(candidates) == 1:
+        return _invoke(record, frame, *candidates[0], node)
+    return _alternatives(record, frame, candidates, node)
+
+
+Bound = dict[str, tuple[Abstract, ast.expr | None]]
+
+
+def _bind(function: Any, arguments: Arguments) -> Bound | None:
+    """The arguments by parameter, as Python binds them; None where they don't fit."""
+    names = list(parameters(function))
+    if len(arguments.positional) > len(names):
+        return None
+    bound: Bound = dict(zip(names, zip(arguments.positional, arguments.nodes, strict=True), strict=False))
+    for name, value in arguments.keywords.items():
+        if name not in names or name in bound:
+            return None
+        bound[name] = (value, arguments.keyword_nodes[name])
+    for name in names:
+        if name not in bound:
+            if name not in function.defaults:
+                return None
+            bound[name] = (as_abstract(function.defaults[name]), None)
+    return bound
+
+
+def _fits(parameter: Any, value: Abstract) -> bool:
+    """Whether an overload may be meant: only a clear mismatch rules it out."""
+    if is_reference(parameter):
+        parameter = parameter.value_type
+    if is_generic(parameter):
+        return True
+    if is_array(parameter):
+        if not isinstance(value, Array):
+            return value is UNKNOWN
+        return not value.ndim or not parameter.ndim or value.ndim == parameter.ndim
+    if isinstance(value, Array):
+        return False
+    if isinstance(value, Struct):
+        return not is_struct(parameter) or parameter is value.type
+    return (
+        not is_struct(parameter)
+        or isinstance(value, (Element, Object))
+        or not isinstance(value, Value)
+        or (value.type is parameter or value.type is None)
+    )
+
+
+def _alternatives(record: Record, frame: Frame, candidates: list[tuple[Any, Bound]], node: ast.Call) -> Abstract:
+    """Overloads that can't be told apart without types: one of them is called."""
+    before, ends, result = record.state, [], None
+    record.possible += 1
+    for function, bound in candidates:
+        record.state = before.copy()
+        value = _invoke(record, frame, function, bound, node)
+        ends.append(record.state)
+        result = value if result is None else join(result, value)
+    record.possible -= 1
+    record.state = _meet(before, ends)
+    return result if result is not None else UNKNOWN
+
+
+def _meet(before: State, ends: list[State]) -> State:
+    """The state after one of several ways through a function; conditions and facts are the caller's again."""
+    state = before.copy()
+    depth = len(before.conditions)
+    if ends:
+        state.must = meet_must([(end.must, never_taken(end, depth)) for end in ends])
+    for end in ends:
+        for array, count in end.stores.items():
+            state.stores[array] = max(count, state.stores.get(array, 0))
+        state.written |= end.written
+        state.read |= end.read
+    return state
+
+
+def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call) -> Abstract:
+    site = frame.code.site(node)
+    given = [value for value, _ in bound.values()]
+    arrays = [array for value in given for array in arrays_in(value)]
+    native = getattr(function, "native_snippet", None) is not None
+    custom = getattr(function, "custom_grad_func", None) is not None
+    if custom or getattr(function, "adj_native_snippet", None) is not None:
+        record.unsafe.update(ref.root for array in arrays for ref in array.refs)
+    if custom or getattr(function, "custom_replay_func", None) is not None:
+        record.revisited.update(ref.root for array in arrays for ref in array.refs)
+    if native:
+        return _native(record, frame, function, bound, arrays, node)
+    if custom and any(array.copied and holds_floats(array.dtype) for array in arrays):
+        record.warn(
+            Doubt(
+                "view",
+                site,
+                f"'{function.key}' has a gradient of its own, which writes to a null array where it is given a view of an "
+                f"array; give it the array and the index",
+            )
+        )
+    # The adjoint gets a vector as it is then, its components included.
+    whole = NO_TOKENS.union(*(tokens_of(value) for value in given if is_active(value)))
+    whole = frozenset(token for token in whole if isinstance(token, Component))
+    record.shielded += custom
+    replayed = getattr(function, "custom_replay_func", None) is None
+    record.inside += replayed
+    key = _memo_key(record, function, given)
+    if key is None:
+        result = _inline(record, frame, function, bound, node)
+    else:
+        if key not in record.memo:
+            plain = {name: (_untraced(value), argument) for name, (value, argument) in bound.items()}
+            record.memo[key] = _inline(record, frame, function, plain, node)
+        result = record.memo[key]
+        traces = [trace for value in (*given, result) for trace in traces_of(value)]
+        result = with_trace(result, Trace([trace for trace in traces if trace is not None]))
+    record.shielded -= custom
+    record.inside -= replayed
+    if not replayed:
+        result = without_tokens(result, Counter)
+    return record.needing(result, whole, site)
+
+
+def _untraced(value: Abstract) -> Abstract:
+    return replace(value, trace=None) if isinstance(value, Value) else value
+
+
+def _memo_key(record: Record, function: Any, given: list[Abstract]) -> Any:
+    """What the result of a function of plain numbers depends on; None where a call may do more than return one."""
+    if any(not isinstance(value, Value) or value.tokens for value in given):
+        return None
+    if any(is_reference(warp_type) for warp_type in parameters(function).values()):
+        return None
+    key = (id(function), tuple(given), bool(record.shielded))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call) -> Abstract:
+    types = parameters(function)
+    references = frozenset(name for name, warp_type in types.items() if is_reference(warp_type))
+    env: dict[str, Abstract] = {}
+    for name, (value, argument) in bound.items():
+        if name in references and argument is not None:
+            env[name] = _by_reference(record, frame, value, argument)
+        elif isinstance(value, Value) and value.const is not NOTHING and not isinstance(value.const, (int, float)):
+            env[name] = replace(value, const=NOTHING)
+        else:
+            env[name] = replace(value, const=NOTHING) if isinstance(value, Value) else value
+    callee = Frame(code_of(function.adj), record.fresh(), env, references)
+    for name in callee.code.looped & env.keys():
+        env[name] = with_tokens(env[name], frozenset({Held(callee.id, name, 0)}))
+    before = record.state
+    record.state = before.copy()
+    record.depth += 1
+    record.execute(record, callee, callee.code.body)
+    record.depth -= 1
+    ends = [state for state, _ in callee.returns]
+    if record.state.alive:
+        ends.append(record.state)
+    record.state = _meet(before, ends)
+    for name in references:
+        argument = bound[name][1]
+        if isinstance(argument, ast.Name) and not isinstance(env[name], Element):
+            frame.env[argument.id] = UNKNOWN
+    result: Abstract | None = None
+    for state, value in callee.returns:
+        own = access.settled(value, state.facts) if len(callee.returns) > 1 else value
+        result = own if result is None else join(result, own)
+    if isinstance(result, Value) and len(callee.returns) > 1:
+        chosen_by = (c.varies for state, _ in callee.returns for c in state.conditions)
+        result = replace(result, varies=result.varies.union(*chosen_by))
+    if result is None:
+        return Value(Unknown("a call without a result"))
+    site = frame.code.site(node)
+    if len(callee.returns) > 1:
+        # The adjoint of the function goes the way that these conditions say.
+        taken = (c.tokens for state, _ in callee.returns for c in state.conditions[len(before.conditions) :])
+        result = record.needing(result, NO_TOKENS.union(*taken), site)
+    if callee.lost is not None:
+        result = record.doubting(result, [callee.lost])
+    # Replaying the call gives the right result, whatever loops are inside.
+    return without_tokens(result, (Carried, Component, Held, LocalArrayRead), callee.id)
+
+
+def _by_reference(record: Record, frame: Frame, value: Abstract, node: ast.expr) -> Abstract:
+    place = places.locate(record, frame, node)
+    if place.array is not None:
+        return Element(place.array, place.forms, place.component)
+    return value
+
+
+def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: list[Array], node: ast.Call) -> Abstract:
+    """A native snippet: its arrays escape, and what it refers to may change."""
+    site = frame.code.site(node)
+    types = parameters(function)
+    memory = bool(arrays)
+    for name, (_, argument) in bound.items():
+        if is_reference(types.get(name)) and argument is not None:
+            memory = True
+            place = places.locate(record, frame, argument)
+            if place.array is not None:
+                access.escape(record, place.array, site)
+            elif isinstance(argument, ast.Name):
+                frame.env[argument.id] = UNKNOWN
+    for array in arrays:
+        access.escape(record, array, site)
+    values = [value for value, _ in bound.values()]
+    doubts = []
+    if getattr(function, "adj_native_snippet", None) is None:
+        message = f"the native function '{function.key}' has no adj_snippet, so that no gradient passes it"
+        doubts.append(Doubt("no-adjoint", site, message))
+    if memory:
+        for value in values:
+            record.stores(value, tokens_of(value), site)
+        if any(map(is_active, values)) or any(holds_floats(array.dtype) for array in arrays):
+            record.warn(*doubts)
+    result = Value(
+        Unknown(f"the result of the native function '{function.key}'"),
+        active=any(map(is_active, values)),
+        data=True,
+        varies=ALL,
+        trace=merged(trace for value in values for trace in traces_of(value)),
+    )
+    result = record.doubting(record.needing(result, NO_TOKENS.union(*map(tokens_of, values)), site), doubts)
+    returned = getattr(function.adj, "arg_types", {}).get("return")
+    if is_array(returned) or is_struct(returned):
+        record.opaque.setdefault(site)
+        return of_type(None, returned)
+    return result

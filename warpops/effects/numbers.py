@@ -1,0 +1,303 @@
+"""Numbers: what operators and builtins make of index forms and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .facts import closure
+from .forms import NO_FACTS, NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal
+from .model import Site
+from .names import holds_floats, overload
+from .record import Record
+from .values import NO_TOKENS, NOTHING, Doubt, Tokens, Value, merged
+
+LINEAR = frozenset(
+    [
+        "add",
+        "sub",
+        "neg",
+        "pos",
+        "copy",
+        "transpose",
+        "extract",
+        "vector",
+        "matrix",
+        "quaternion",
+        "transformation",
+        "spatial_vector",
+        "tile",
+        "quat_identity",
+        "transform_identity",
+        "identity",
+        "spatial_top",
+        "spatial_bottom",
+        "transform_get_translation",
+        "transform_get_rotation",
+        "matrix_from_cols",
+        "matrix_from_rows",
+        "skew",
+        "diag",
+        "get_diag",
+        "trace",
+        "tile_zeros",
+        "tile_ones",
+        "tile_full",
+        "tile_view",
+        "tile_squeeze",
+        "tile_reshape",
+        "tile_transpose",
+        "tile_broadcast",
+        "tile_sum",
+        "tile_extract",
+        "tile_astype",
+        "untile",
+        "tile_from_thread",
+    ]
+)
+"""Builtins of which the adjoint needs no argument's value."""
+
+BILINEAR = frozenset(
+    [
+        "mul",
+        "dot",
+        "ddot",
+        "cross",
+        "outer",
+        "cw_mul",
+        "spatial_dot",
+        "spatial_cross",
+        "spatial_cross_dual",
+        "tile_matmul",
+        "tile_dot",
+    ]
+)
+"""Builtins of which the adjoint needs each argument's value for the other's gradient only."""
+
+SHARING = frozenset({"tile_view", "tile_assign"})
+"""Builtins without an adjoint of their own whose result shares its adjoint with an argument."""
+
+REMAINDERS = frozenset({"frac", "mod"})
+"""Builtins that can be written so that Warp differentiates them."""
+
+LEFT_OUT = {"mod": 1}
+"""Arguments that have a derivative, and that Warp's adjoint leaves out, by position."""
+
+WITHOUT_GRADIENT = frozenset(
+    [
+        "floor",
+        "ceil",
+        "round",
+        "rint",
+        "trunc",
+        "sign",
+        "step",
+        "argmin",
+        "argmax",
+        "len",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "nonzero",
+        "floordiv",
+        "tid",
+        "block_dim",
+        "lower_bound",
+        "tile_argmin",
+        "tile_argmax",
+        "expect_eq",
+        "expect_neq",
+        "expect_near",
+        "printf",
+        "print",
+        "unot",
+        "invert",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "lshift",
+        "rshift",
+    ]
+)
+"""Builtins whose derivative is zero, wherever they have one."""
+
+INTEGER_CASTS = frozenset({"int", "int32", "int64", "uint32", "uint64"})
+NARROW_CASTS = frozenset({"int8", "int16", "uint8", "uint16", "bool"})
+MERGING = frozenset({"mod", "floordiv", "rshift", "bit_and", "div"})
+"""Operators that may well make one number of several coordinates."""
+
+CASTS = INTEGER_CASTS | NARROW_CASTS | {"float", "float16", "float32", "float64", "bfloat16"}
+
+
+def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = None) -> Value:
+    """A value computed from others, with the given form."""
+    return Value(
+        form=form,
+        active=any(v.active for v in values) if active is None else active,
+        coords=any(v.coords for v in values),
+        data=any(v.data for v in values),
+        tokens=frozenset().union(*(v.tokens for v in values)) if values else NO_TOKENS,
+        varies=NONE.union(*(v.varies for v in values)),
+        trace=merged(v.trace for v in values if v.active),
+    )
+
+
+def computed(values: Sequence[Value], text: str, *, merges: bool = False) -> Unknown:
+    """The form of a number that isn't affine: the first reason of its operands, or its own text."""
+    both = NONE.union(*(v.varies for v in values))
+    count = merges + sum(v.form.merges if isinstance(v.form, Unknown) else isinstance(v.form, Clamped) for v in values)
+    for value in values:
+        if isinstance(value.form, Unknown) and not value.form.derived:
+            return replace(value.form, varies=both, merges=count)
+    return Unknown(f"computed: {text}", derived=any(v.coords for v in values), varies=both, merges=count)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Operators
+
+
+def combine(record: Record, operator: str, left: Value, right: Value, text: str, site: Site) -> Value:
+    """``left <operator> right`` by the name that Warp has for the operator."""
+    record.tick()
+    form: Form | None
+    if operator in ("add", "sub"):
+        form = _sum(left.form, right.form, -1 if operator == "sub" else 1)
+    elif operator == "mul":
+        form = _product(left.form, right.form)
+    elif operator == "mod":
+        form = _modulo(left, right.form)
+    else:
+        form = None
+    if form is None:
+        form = computed((left, right), text, merges=operator in MERGING)
+    return differentiated(record, operator, (left, right), mixed((left, right), form), site)
+
+
+def differentiated(record: Record, name: str, values: Sequence[Value], result: Value, site: Site) -> Value:
+    """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
+    found = overload(name, tuple(v.type for v in values))
+    flat = (
+        name in WITHOUT_GRADIENT or "query" in name or (found.returns is not None and not holds_floats(found.returns))
+    )
+    result = replace(result, type=found.returns, active=result.active and not flat)
+    left_out = LEFT_OUT.get(name, len(values))
+    doubts = []
+    if result.active and not found.differentiable and name not in SHARING:
+        doubts.append(no_adjoint(name, site))
+    elif result.active and any(v.active for v in values[left_out : left_out + 1]):
+        message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
+        doubts.append(Doubt("no-adjoint", site, message))
+    if doubts and name in REMAINDERS:
+        record.remainders.add((site.file, site.line, site.column))
+        doubts = [replace(doubt, kind="remainder") for doubt in doubts]
+    result = record.doubting(result, doubts)
+    return record.needing(result, needed(name, values), site)
+
+
+def no_adjoint(name: str, site: Site) -> Doubt:
+    return Doubt("no-adjoint", site, f"Warp has no adjoint for wp.{name}, so that no gradient passes it")
+
+
+def needed(name: str, values: Sequence[Value]) -> Tokens:
+    """What Warp's adjoint of a builtin needs to know of its arguments."""
+    if name in LINEAR or not any(v.active for v in values):
+        return NO_TOKENS
+    found = values
+    if name in BILINEAR or (name == "div" and len(values) == 2):
+        found = [v for v in values if any(other.active for other in values if other is not v)]
+        if (name == "div" and values[1].active) or values[0] is values[1]:
+            found.append(values[1])
+    return NO_TOKENS.union(*(v.tokens for v in found))
+
+
+def _sum(a: Form | None, b: Form | None, sign: int) -> Form | None:
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        if b.base is None:
+            return Affine(a.base, a.offset + sign * b.offset)
+        if a.base is None and sign == 1:
+            return Affine(b.base, a.offset + b.offset)
+    return None
+
+
+def _product(a: Form | None, b: Form | None) -> Form | None:
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        if a.base is None and b.base is None:
+            return Affine(None, a.offset * b.offset)
+        for one, other in ((a, b), (b, a)):
+            if one.base is None and one.offset == 1:
+                return other
+    return None
+
+
+def _modulo(value: Value, divisor: Form | None) -> Form | None:
+    """A remainder lies within the divisor either way: Warp wraps a negative index once."""
+    if isinstance(divisor, Affine) and divisor.offset == 0 and isinstance(divisor.base, (Shape, Arg)):
+        turns = value.form.base if isinstance(value.form, Affine) and isinstance(value.form.base, Coord) else None
+        return Clamped(True, frozenset({divisor}), value.varies, turns)
+    return None
+
+
+def negate(value: Value) -> Value:
+    number = literal(value.form)
+    const = -value.const if isinstance(value.const, (int, float)) and not isinstance(value.const, bool) else NOTHING
+    form: Form | None = Affine(None, -number) if number is not None else None
+    if form is None:
+        form = computed((value,), "a negated number")
+    return replace(value, form=form, const=const, truth=NO_TRUTH, parts=None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Builtins that keep an index in bounds
+
+
+def clamped(name: str, values: Sequence[Value], text: str) -> Value:
+    """``min``, ``max`` and ``clamp`` of indices."""
+    form: Form | None = None
+    forms = [v.form for v in values]
+    if len(forms) == 2:
+        form = _largest(*forms) if name == "max" else _smallest(*forms)
+    elif name == "clamp" and len(forms) == 3:
+        form = _smallest(_largest(forms[0], forms[1]), forms[2])
+        if form is None and literal(forms[1]) == 0 and isinstance(forms[2], Affine):
+            form = Clamped(True, frozenset({_after(forms[2])}))
+    if isinstance(form, Clamped):
+        form = replace(form, varies=NONE.union(*(v.varies for v in values)), turns=None)
+    return mixed(values, form if form is not None else computed(values, text, merges=True))
+
+
+def _after(form: Affine) -> Affine:
+    return replace(form, offset=form.offset + 1)
+
+
+def _as_clamped(form: Form | None) -> Clamped | None:
+    if isinstance(form, Clamped):
+        return form
+    if isinstance(form, OneOf):
+        parts = [part for one in form.forms if (part := _as_clamped(one)) is not None]
+        return Clamped(all(part.low for part in parts), frozenset.intersection(*(part.bounds for part in parts)))
+    if isinstance(form, Affine):
+        least = closure(NO_FACTS, form).least(form)
+        return Clamped(least is not None and least >= 0, frozenset({_after(form)}))
+    return None
+
+
+def _largest(a: Form | None, b: Form | None) -> Form | None:
+    """``wp.max`` with 0, which keeps what an index is below as far as that is above 0."""
+    for form, floor in ((a, b), (b, a)):
+        current = _as_clamped(form)
+        if current is not None and literal(floor) == 0:
+            return Clamped(True, current.bounds)
+    return None
+
+
+def _smallest(a: Form | None, b: Form | None) -> Form | None:
+    one, other = _as_clamped(a), _as_clamped(b)
+    if one is None or other is None:
+        return None
+    # A ceiling of ``n - 1`` is taken for an index: it is one where there are any, and else out of bounds either way.
+    low = all(part.low or _is_last(form) for part, form in ((one, a), (other, b)))
+    return Clamped(low, one.bounds | other.bounds)
+
+
+def _is_last(form: Form | None) -> bool:
+    return isinstance(form, Affine) and isinstance(form.base, (Shape, Arg)) and form.offset == -1

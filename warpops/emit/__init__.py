@@ -1,0 +1,1 @@
+"""From the plan to Python text. Decides nothing."""

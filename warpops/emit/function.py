@@ -1,0 +1,219 @@
+"""From the plan to the Python text of an op's autograd function: a forward and a backward over the raw ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..plan.model import OpPlan, Slot
+from .schema import Schemas
+from .text import Text
+
+
+class FunctionWriter:
+    """Writes the autograd function of one op, and what it shares with the text of what is called."""
+
+    def __init__(self, op: str, plan: OpPlan) -> None:
+        self.op, self.plan, self.front = op, plan, Schemas(plan)
+        names = [parameter.name for parameter in plan.parameters] + [slot.name for slot in plan.slots]
+        self.text = Text([*names, "ctx", "device"])
+        self.function_name = plan.name
+        self.classname = self.text.free(plan.name, "class")
+        self._function_text: str | None = None
+
+    def use(self, name: str) -> str:
+        """A helper from the scope, under a name that no argument has."""
+        return self.text.free(name, "helper")
+
+    def helpers(self) -> dict[str, str]:
+        return {name: own for (kind, name), own in self.text._free.items() if kind == "helper"}
+
+    def tuple_of(self, names: list[str]) -> str:
+        return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+    def emit_function(self) -> str:
+        """The text of the autograd function, written once."""
+        if self._function_text is None:
+            self._emit_function()
+            self._function_text = self.text.take()
+        return self._function_text
+
+    @property
+    def has_function(self) -> bool:
+        return self._needs_function()
+
+    def _needs_function(self) -> bool:
+        return bool(self.plan.gradients) and bool(self.front.cotangents)
+
+    def _remembered(self, what: str, tensors: list[str], more: Iterable[str] = ()) -> str:
+        """The condition under which a remembered launch applies; names the memory, and a tuple of the tensors."""
+        memory, recall = self.text.free("memory", "local"), f"{self.use('recall')}.{what}"
+        given = self.text.free("given", "local")
+        self.text.add(f"{given} = {self.tuple_of(tensors)}")
+        self.text.add(f"{memory} = {recall}.latest")
+        self.text.add(f"if not {memory}.check(*{given}):")
+        self.text.add(f"    {memory} = {recall}.find(*{given})")
+        numbers = [slot.name for slot in self.plan.sizing]
+        tests = [f"{memory}.run", *more]
+        if numbers:
+            tests.append(f"{memory}.numbers == {self.tuple_of(numbers)}")
+        tests += [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling")]
+        return " and ".join(tests)
+
+    def _recalled(self) -> str:
+        """The call of a remembered forward: the tensors at once, then the numbers."""
+        numbers = [slot.name for slot in self.plan.inputs if not slot.is_array]
+        return f"{self.text.free('memory', 'local')}.run({', '.join([self.text.free('given', 'local'), *numbers])})"
+
+    def _try_remembered(self, what: str, tensors: list[str], more: list[str], names: str, call: str) -> None:
+        """Recall a launch where one applies; what is written next, indented, is for where none does."""
+        text = self.text
+        recalled = text.free("recalled", "local")
+        text.add(f"{recalled} = {self._remembered(what, tensors, more)}")
+        text.add(f"if {recalled}:")
+        text.add("    try:")
+        text.add(f"        {names} = {call}")
+        error = text.free("error", "local")
+        text.add(f"    except {self.use('NotRecalled')} as {error}:")
+        text.add(f"        {self.use('recall')}.{what}.gave_way({text.free('memory', 'local')}, {error})")
+        text.add(f"        {recalled} = False")
+        text.add(f"if not {recalled}:")
+
+    def _way(self, what: str, slots: Iterable[Slot], cotangents: Iterable[str] = ()) -> str:
+        """Choose between the launch itself and its raw op: the op where anything watches or changes dispatch."""
+        ordinary = self.use("is_ordinary")
+        tests = [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling", "tracing")]
+        for slot in slots:
+            if slot.is_array:
+                test = f"{ordinary}({slot.name})"
+                tests.append(f"({slot.name} is None or {test})" if slot.optional else test)
+            elif slot.role == "tensor_scalar":
+                tests.append(f"{ordinary}({slot.name})")
+        for name in cotangents:
+            tests.append(f"({name} is None or {ordinary}({name}))")
+        given = [slot for slot in slots if slot.is_array and not slot.optional and slot.is_input]
+        if given:
+            tests.append(f"not {given[0].name}.is_meta")
+        way = self.text.free(what, "way")
+        self.text.add(f"{way} = {self.use(f'{what}_op')}")
+        self.text.add("if (")
+        self.text.add(f"    {tests[0]}")
+        for test in tests[1:]:
+            self.text.add(f"    and {test}")
+        self.text.add("):")
+        self.text.add(f"    {way} = {self.use(f'launch_{what}')}")
+        return way
+
+    def _emit_function(self) -> None:
+        text, plan, front = self.text, self.plan, self.front
+        arguments = front.arguments
+        tensors = [s.name for s in plan.inputs if s.is_array or s.role == "tensor_scalar"]
+        numbers = [name for name in arguments if name not in tensors]
+        returned = [text.free(f"new_{s.name}", "new") if s.role == "inout" else s.name for s in front.returned]
+        kept = returned[: len(plan.results)] if plan.gradient == "custom" else [s.name for s in plan.kept]
+        with text.indented_class(self.classname, self.use("AutogradFunction")):
+            text.add("@staticmethod")
+            with text.indented(f"def forward(ctx, {', '.join(arguments)}):"):
+                if plan.gradient != "custom":
+                    text.add("ctx.set_materialize_grads(False)")
+                saved = {name: name for name in tensors}
+                for slot in plan.mutated if plan.results else ():
+                    saved[slot.name] = text.free(f"{slot.name}_before", "before")
+                    text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
+                names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
+                given = ", ".join(arguments)
+                text.add(f"if {self.use('is_compiling')}():")
+                text.add(f"    {names} = {self.use('traced_forward')}({given})")
+                alive = [text.free("alive", "alive")] if front.handles else []
+                if alive:
+                    text.add(f"    {alive[0]} = {self.use('keep_alive')}({', '.join(front.handles)})")
+                text.add("else:")
+                with text.deeper():
+                    recalls = plan.recalls_forward and not plan.mutated
+                    if recalls:
+                        arrays = [s.name for s in plan.inputs if s.is_array]
+                        self._try_remembered("forward", arrays, [], names, self._recalled())
+                    with text.deeper() if recalls else text.flat():
+                        text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
+                    if alive:
+                        text.add(f"{alive[0]} = None")
+                        text.add(f"ctx.alive = {self.use('alive')}({', '.join(front.handles)})")
+                before = []
+                for slot in plan.written_back:
+                    before.append(saved[slot.name])
+                    saved[slot.name] = text.free(f"new_{slot.name}", "new")
+                    if slot.role == "mutated":
+                        text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
+                text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive, *before])})")
+                if numbers:
+                    text.add(f"ctx.numbers = {self.tuple_of(numbers)}")
+                silent = [r for s, r in zip(plan.result_slots, returned, strict=False) if not s.differentiable]
+                if silent:
+                    text.add(f"ctx.mark_non_differentiable({', '.join(silent)})")
+                results = returned[: len(plan.results)]
+                text.add(f"return {', '.join(results)}")
+            text.add("")
+            text.add("@staticmethod")
+            cots = [
+                text.free(f"grad_{s.name}", "cotangent") if s.differentiable else text.free(f"_{s.name}", "unused")
+                for s in plan.result_slots
+            ]
+            with text.indented(f"def backward(ctx, {', '.join(cots)}):"):
+                live = [c for c, s in zip(cots, plan.result_slots, strict=True) if s.differentiable]
+                nones = ", ".join("None" for _ in arguments)
+                if plan.gradient == "custom":
+                    text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
+                    if numbers:
+                        text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                    text.add(
+                        f"return {self.use('custom_backward')}({self.tuple_of(arguments)}, {self.tuple_of(kept)}, "
+                        f"{self.tuple_of(cots)}, ctx.needs_input_grad)"
+                    )
+                    return
+                text.add(f"if {' and '.join(f'{c} is None' for c in live)}:")
+                text.add(f"    return {nones}")
+                if plan.gradient == "none":
+                    text.add(f"{self.use('refuse_gradient')}()")
+                    return
+                text.add(f"if {self.use('grad_enabled')}():")
+                text.add(f"    return {self.use('backward_again')}(ctx, {', '.join(cots)})")
+                before = [text.free(f"{slot.name}_before", "before") for slot in plan.written_back]
+                text.add(f"{self.tuple_of([*tensors, *kept, *alive, *before])} = ctx.saved_tensors")
+                if numbers:
+                    text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                positions = [arguments.index(s.name) for s in plan.gradients]
+                text.add("needs = ctx.needs_input_grad")
+                text.add(f"needs = [{', '.join(f'needs[{p}]' for p in positions)}]")
+                parts = [*arguments, *kept, *live, "needs"]
+                text.add(f"if {self.use('is_compiling')}():")
+                traced = self.use("traced_backward")
+                if alive:
+                    traced = f"{self.use('partial')}({traced}, token={alive[0]})"
+                given = ", ".join(parts)
+                text.add(f"    grads = {traced}({given})")
+                text.add("else:")
+                with text.deeper():
+                    if alive:
+                        text.add(f"{self.use('check_alive')}(ctx.alive)")
+                    arrays = [s.name for s in plan.inputs if s.is_array] + kept + live
+                    if plan.recalls_backward:
+                        memory = text.free("memory", "local")
+                        call = f"{memory}.run({', '.join(parts[:-1])})"
+                        self._try_remembered("backward", arrays, [f"{memory}.needs == needs"], "grads", call)
+                    with text.deeper() if plan.recalls_backward else text.flat():
+                        text.add(f"grads = {self._way('backward', [*plan.inputs, *plan.kept], live)}({given})")
+                        if plan.recalls_backward:
+                            text.add(
+                                f"{self.use('recall')}.missed_backward({self.tuple_of(parts)}, "
+                                f"{self.tuple_of(arrays)}, needs)"
+                            )
+                if len(positions) == 1:
+                    text.add("(grad,) = grads")
+                    text.add(
+                        f"return {', '.join('grad' if k == positions[0] else 'None' for k in range(len(arguments)))}"
+                    )
+                    return
+                text.add("grads = iter(grads)")
+                out = ["None"] * len(arguments)
+                for k, position in enumerate(positions):
+                    out[position] = f"next(grads) if needs[{k}] else None"
+                text.add(f"return {', '.join(out)}")

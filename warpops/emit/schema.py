@@ -1,0 +1,146 @@
+"""The schemas of an op's operators, and the names and argument lists that the front-end and the registration share."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from ..kernel.signature import MISSING
+from ..plan.model import OpPlan, Parameter, Slot
+
+
+def _letters(number: int) -> str:
+    """The name of an alias set: a to z, then aa, ba, …"""
+    return chr(ord("a") + number % 26) + (_letters(number // 26 - 1) if number >= 26 else "")
+
+
+class Schemas:
+    """Names and argument lists that the front-end, the schemas and the registration share."""
+
+    def __init__(self, plan: OpPlan) -> None:
+        self.plan = plan
+
+    @property
+    def arguments(self) -> list[str]:
+        """The values of the public schema, in order."""
+        return [slot.name for slot in self.plan.inputs] + (["device"] if self.plan.device_argument else [])
+
+    @property
+    def cotangents(self) -> list[Slot]:
+        return [slot for slot in self.plan.result_slots if slot.differentiable]
+
+    @property
+    def gradient_slots(self) -> list[Slot]:
+        """The slots that backward makes buffers for, besides the cotangents."""
+        return [slot for slot in self.plan.gradients if slot.role != "inout"]
+
+    @property
+    def handles(self) -> list[str]:
+        """The values that stand for objects of Warp, which have to outlive a pending backward."""
+        return [s.name for s in self.plan.inputs if s.leaf.kind == "handle" and s.role != "tensor_scalar"]
+
+    @property
+    def returned(self) -> list[Slot]:
+        """What the raw forward returns: the results, then scratch."""
+        return [*self.plan.result_slots, *self.plan.scratch]
+
+    def type_of(self, slot: Slot, alias: str = "") -> str:
+        """The schema type of a value."""
+        if slot.is_array:
+            return f"Tensor{alias}{'?' if slot.optional else ''}"
+        if slot.role == "tensor_scalar":
+            return "Tensor"
+        if slot.role == "size" or slot.leaf.kind == "handle":
+            return "SymInt"
+        scalar = slot.leaf.scalar
+        if scalar is None and slot.leaf.kind == "number":
+            return "Scalar"  # generic: an int stays one
+        kind = "float" if scalar is None else {"float": "float", "int": "SymInt", "bool": "bool"}[scalar.kind]
+        return f"{kind}[]" if slot.leaf.kind == "vector" else kind
+
+    def arguments_schema(self, defaults: bool, mutate: bool = True) -> list[str]:
+        parts: list[str] = []
+        star = False
+        for parameter in self.plan.parameters:
+            if parameter.keyword_only and defaults and not star:
+                parts.append("*")
+                star = True
+            for index, slot in enumerate(parameter.slots):
+                alias = f"({_letters(self._alias(slot))}!)" if slot.role == "mutated" and mutate else ""
+                text = f"{self.type_of(slot, alias)} {slot.name}"
+                if defaults and not parameter.struct and index == 0:
+                    text += self._default(parameter, slot)
+                parts.append(text)
+        if self.plan.device_argument:
+            if defaults and not star:
+                parts.append("*")
+            parts.append("Device? device" + ("=None" if defaults else ""))
+        return parts
+
+    def _alias(self, slot: Slot) -> int:
+        return [s.name for s in self.plan.mutated].index(slot.name)
+
+    def _default(self, parameter: Parameter, slot: Slot) -> str:
+        value = parameter.default
+        if value is MISSING:
+            return ""
+        if value is None:
+            return "=None"
+        if slot.leaf.kind == "vector":
+            return ""
+        if isinstance(value, bool):
+            return f"={value}"
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            scalar = slot.leaf.scalar
+            return f"={float(value)!r}" if scalar is None or scalar.kind == "float" else f"={int(value)}"
+        return ""
+
+    def result_schema(self) -> str:
+        results = ", ".join("Tensor" for _ in self.plan.results)
+        return f"({results})" if len(self.plan.results) != 1 else "Tensor"
+
+    def public(self) -> str:
+        return f"({', '.join(self.arguments_schema(True))}) -> {self.result_schema()}"
+
+    def forward(self) -> str:
+        returned = ["Tensor"] * len(self.returned)
+        result = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
+        return f"({', '.join(self.arguments_schema(False))}) -> {result}"
+
+    @property
+    def forward_into_arguments(self) -> list[str]:
+        fresh = [s.name for s in self.plan.slots if s.role in ("output", "scratch")]
+        return [*self.arguments, *fresh]
+
+    def forward_into(self) -> str:
+        parts = []
+        letters = map(_letters, itertools.count())
+        for slot in self.plan.inputs:
+            writes = slot.role in ("mutated", "inout")
+            alias = f"({next(letters)}!)" if writes else ""
+            parts.append(f"{self.type_of(slot, alias)} {slot.name}")
+        if self.plan.device_argument:
+            parts.append("Device? device")
+        for slot in self.plan.slots:
+            if slot.role in ("output", "scratch"):
+                parts.append(f"Tensor({next(letters)}!) {slot.name}")
+        return f"({', '.join(parts)}) -> ()"
+
+    def _shared_backward(self) -> list[str]:
+        parts = self.arguments_schema(False, mutate=False)
+        return [*parts, *(f"Tensor {slot.name}" for slot in self.plan.kept)]
+
+    def backward(self) -> str:
+        cots = [f"Tensor? grad_{slot.name}" for slot in self.cotangents]
+        return f"({', '.join([*self._shared_backward(), *cots, 'bool[] needs'])}) -> Tensor[]"
+
+    def backward_into(self) -> str:
+        letters = map(_letters, itertools.count())
+        buffers = []
+        for slot in (*self.cotangents, *self.gradient_slots):
+            alias = "" if slot.retained else f"({next(letters)}!)"
+            buffers.append(f"Tensor{alias}? grad_{slot.name}")
+        if self.handles:
+            names = {slot.name for slot in self.plan.slots}
+            buffers.append("Tensor? alive" + "_" * sum(name.startswith("alive") for name in names))
+        return f"({', '.join([*self._shared_backward(), *buffers])}) -> ()"

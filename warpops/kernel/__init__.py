@@ -1,0 +1,1 @@
+"""What Warp says of a kernel, as plain data."""

@@ -1,0 +1,272 @@
+"""Launching a kernel with packed arguments: by ``wp.launch``, and by shorter ways where they were tried.
+
+On the CPU that is the kernel's entry point, on CUDA the driver (``cuda.py``). ``launch/devices.py`` holds what is asked of a
+device. Nothing here keeps a tensor or an array alive.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from typing import Any
+
+import torch
+import warp as wp
+
+from ..kernel.signature import KernelSignature
+from ..private import locks, warp_code, warp_launch, warp_types
+from . import cuda, devices, native
+from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
+
+_lock = locks.reentrant()
+
+FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
+"""Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
+
+
+UNSEEN = b"a launch size that there was no launch over"
+_MOST_DIMS = 4096
+"""Launch sizes that a place remembers: a limit, so that sizes which change at every call take no more and more memory."""
+
+
+class Place:
+    """One kernel on one device: its code, and the launch sizes that it was launched over."""
+
+    __slots__ = ("block_dim", "bounds", "compiled", "device", "direct", "idle", "is_cuda")
+
+    def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
+        self.device, self.block_dim = device, block_dim
+        self.is_cuda: bool = device.is_cuda
+        self.direct: bool = FAST and not self.is_cuda and warp_code.has_entry_point(kernel, block_dim)
+        """Launches call the kernel's entry point."""
+        self.compiled = warp_code.Compiled(kernel, device, block_dim)
+        self.compiled.load()
+        self.bounds: dict[tuple[int, ...], bytes | None] = {}
+        """Packed bounds by launch size; None for an empty one."""
+        self.idle: tuple[list[warp_launch.Recorded], list[warp_launch.Recorded]] = ([], [])
+        """Recorded launches that no thread is using, of the kernel and of its adjoint."""
+
+    def remember(self, dims: tuple[int, ...], bounds: bytes | None) -> None:
+        """Note that there was a launch over ``dims``."""
+        with _lock:
+            if len(self.bounds) >= _MOST_DIMS:
+                self.bounds.clear()
+            self.bounds[dims] = bounds
+
+
+class Launcher:
+    """Launches one concrete kernel, on any device."""
+
+    __slots__ = ("_layout", "_places", "block_dim", "kernel", "rank", "reverse", "signature", "tiled")
+
+    def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
+        self.reverse: Any = None
+        """What launches the adjoint, where that isn't the kernel's own."""
+        self.signature = signature
+        self.kernel = signature.kernel
+        self.block_dim = block_dim
+        self.tiled = tiled
+        self.rank = rank
+        self._places: dict[torch.device, Place] = {}
+        self._layout: Layout | None = None
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = argument_layout(self.signature)
+        return self._layout
+
+    @property
+    def adjoint_layout(self) -> Layout:
+        return argument_layout(self.signature, adjoint=True)
+
+    def number_packer(self) -> Any:
+        """Packs the kernel's numbers, which ask Warp for their types at the first use."""
+        made: list[Any] = []
+
+        def pack(*values: Any) -> bytes:
+            if not made:
+                made.append(struct.Struct("=" + number_format(self.signature)).pack)
+            packed: bytes = made[0](*values)
+            return packed
+
+        return pack
+
+    def recall(
+        self,
+        device: torch.device,
+        dims: tuple[int, ...],
+        descriptors: tuple[bytes, ...],
+        explicit: tuple[bytes | None, ...] | None = None,
+        apart: tuple[tuple[int, int, int, int], ...] = (),
+    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
+        """A launch that was made before, less its tensors and numbers; None where there is no short way.
+
+        Args:
+            descriptors: of the kernel's arrays, in its order.
+            explicit: for an adjoint launch, the descriptors of the explicit adjoints.
+            apart: which arrays must not overlap; see ``pairs_apart``.
+
+        Returns:
+            What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
+            the module, and its ``hashers`` as they are.
+        """
+        if explicit is not None and self.reverse is not None:
+            return self.reverse.launcher.recall(device, dims, descriptors, explicit, apart)
+        place = self._places.get(device)
+        if not FAST or place is None:
+            return None
+        if place.is_cuda and (warp_launch.followed() or not cuda.trusted(device, place.device.ordinal, _try_short)):
+            return None
+        return self.remembered(device, dims, descriptors, explicit, apart)
+
+    def remembered(
+        self,
+        device: torch.device,
+        dims: tuple[int, ...],
+        descriptors: tuple[bytes, ...],
+        explicit: tuple[bytes | None, ...] | None = None,
+        apart: tuple[tuple[int, int, int, int], ...] = (),
+    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
+        """``recall`` on a device whose short way is trusted."""
+        place = self._places[device]
+        bounds = place.bounds.get(dims)
+        if bounds is None or not (place.direct or place.is_cuda):
+            return None
+        loaded, adjoint = place.compiled.current(), explicit is not None
+        image = argument_image(self.signature, descriptors, explicit, apart)
+        if len(image.packed) > native.LARGEST:
+            return None
+        way = None
+        if place.is_cuda:
+            threads = math.prod(self._launched(place, dims))
+            driver = warp_launch.driver(self.kernel, place.device, place.block_dim, loaded, adjoint, threads)
+            if driver is None:
+                return None
+            way = cuda.Way(self.kernel, place.device, driver, image.starts)
+        start = native.Start(loaded, adjoint, bounds, image, way)
+        made = native.ready()
+        launch = made[bool(image.copies)] if made is not None else native.by_hand(start)
+        return launch, start, place.compiled.module, loaded.hashers
+
+    def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
+        """Launch the kernel over ``dims``."""
+        self._launch(device, dims, arguments, None)
+
+    def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
+        """Launch the kernel's adjoint over ``dims``."""
+        if self.reverse is not None:
+            self.reverse.adjoint(device, dims, arguments, adjoints)
+        else:
+            self._launch(device, dims, arguments, adjoints)
+
+    def preload(self, device: torch.device) -> None:
+        """Build and load the kernel for a device."""
+        self._load(device)
+
+    def is_loaded(self, device: torch.device) -> bool:
+        """Whether the kernel has been launched or loaded on this type of device."""
+        return any(place.type == device.type for place in self._places)
+
+    def _load(self, device: torch.device) -> Place:
+        """The kernel on a device, built and loaded at the first use."""
+        device = devices.concrete(device)
+        with _lock:
+            place = self._places.get(device)
+            if place is None:
+                warp_code.runtime_ready()
+                warp_device = devices.warp_device(device)
+                wanted = self.block_dim
+                if wanted is None and self.tiled:
+                    wanted = 1 if warp_device.is_cpu else 64
+                block_dim = warp_code.resolved_block_dim(warp_device, wanted)
+                devices.refuse_loading_in_capture(self.kernel.key, warp_device)
+                place = self._places[device] = Place(self.kernel, warp_device, block_dim)
+        return place
+
+    def _launched(self, place: Place, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """What Warp launches over."""
+        return (*dims, place.block_dim) if self.tiled else dims or (1,)
+
+    def _launch(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None) -> None:
+        place = self._places.get(device)
+        if place is None:
+            if device.type == "meta":
+                return  # an op without tensors, asked for shapes alone
+            place = self._load(device)
+        compiled = place.compiled
+        if adjoints is not None and not compiled.has_adjoint:
+            raise warp_code.no_adjoint(self.kernel)
+        bounds = place.bounds.get(dims, UNSEEN)
+        new = bounds is UNSEEN
+        if new:
+            bounds = self._bounds_of(self._launched(place, dims))
+        if bounds is not None:
+            if not place.direct or (new and warp_code.capturing()):
+                self._launch_publicly(place, device, self._launched(place, dims), arguments, adjoints)
+            elif adjoints is None:
+                compiled.forward(bounds, arguments)
+            else:
+                compiled.adjoint(bounds, arguments, adjoints)
+        if new:
+            place.remember(dims, bounds)
+
+    def _launch_publicly(
+        self, place: Place, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None
+    ) -> None:
+        """By a launch of Warp's that was recorded and is filled anew, else by ``wp.launch``: what every Warp has."""
+        stream = devices.current_stream(device, place.device) if place.is_cuda else None
+        if not warp_launch.followed():
+            idle = place.idle[adjoints is not None]
+            recorded = idle.pop() if idle else None
+            if recorded is None or recorded.hashers is not self.kernel.module.hashers:
+                idle.clear()
+                recorded = warp_launch.record(
+                    self.kernel,
+                    self.layout.offsets,
+                    self.layout.size,
+                    **self._options(place, stream, dims, arguments, adjoints),
+                )
+            if recorded is not None:
+                recorded.launch(dims, arguments, adjoints, stream)
+                idle.append(recorded)
+                return
+        wp.launch(self.kernel, **self._options(place, stream, dims, arguments, adjoints))
+
+    def _options(
+        self, place: Place, stream: Any, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None
+    ) -> dict[str, Any]:
+        """What ``wp.launch`` takes besides the kernel. No tape of the user's hears of it."""
+        return {
+            "dim": dims,
+            "inputs": self._unpack(arguments),
+            "adj_inputs": self._unpack(adjoints) if adjoints is not None else [],
+            "device": place.device,
+            "stream": stream,
+            "adjoint": adjoints is not None,
+            "record_tape": False,
+            "block_dim": place.block_dim,
+        }
+
+    def _bounds_of(self, dims: tuple[int, ...]) -> bytes | None:
+        """Packed launch bounds; None for an empty launch."""
+        rank = warp_code.launch_rank(self.kernel)
+        total = math.prod(dims)
+        if total == 0:
+            return None
+        kept = (dims + (1,) * rank)[:rank]
+        repeats = math.prod(dims[rank:])
+        return BOUNDS[rank](*kept, total, repeats)
+
+    def _unpack(self, packed: bytes) -> list[Any]:
+        return [
+            warp_types.unpack_argument(warp_type, packed, offset)
+            for (_, warp_type), offset in zip(warp_types.argument_types(self.kernel), self.layout.offsets, strict=True)
+        ]
+
+
+def _try_short(device: torch.device) -> None:
+    from .cuda_check import compare  # which launches
+
+    compare(device)

@@ -1,0 +1,241 @@
+"""How a kernel's arguments are laid out in the bytes that a launch takes.
+
+Warp passes the arguments of a CPU launch as one C structure, and those of a CUDA launch by address; both are read from
+one ``bytes`` object here, packed by ``struct`` in a single call. Packing checks ranges on the way: ``struct`` refuses an
+int or a float that doesn't fit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..kernel.scalars import BFLOAT16_OVERFLOW
+from ..kernel.signature import KernelSignature, Leaf
+from ..private import warp_types
+
+PACK_ERRORS = (struct.error, OverflowError)
+"""What ``struct`` raises for a number out of its type's range."""
+
+
+class OutdatedError(Exception):
+    """A remembered launch is of code that was replaced, or can be made a faster one."""
+
+
+class UncertainError(Exception):
+    """A remembered launch can't be sure of this call: arrays may overlap, or Warp is recording what is launched."""
+
+
+NOT_RECALLED = (*PACK_ERRORS, OutdatedError, UncertainError)
+"""What makes a remembered launch give way to a whole one, which checks everything and says what is wrong."""
+
+POINTER = 8
+DESCRIPTOR = 56
+"""Bytes of a pointer, and of an array's descriptor: data, adjoint, four sizes, four strides, rank and flags."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The format of one kernel's argument struct, and where each kernel argument starts in it."""
+
+    format: str
+    offsets: tuple[int, ...]
+    size: int
+
+    def packer(self) -> Any:
+        return struct.Struct(self.format).pack
+
+
+def _array_format(leaf: Leaf) -> str:
+    """data, grad, shape per axis, strides per axis, then rank and flags; unused axes are zero bytes."""
+    rest = 4 * (4 - leaf.ndim)
+    pad = f"{rest}x" if rest else ""
+    return f"QQ{leaf.ndim}i{pad}{leaf.ndim}i{pad}HH"
+
+
+def _value_format(leaf: Leaf) -> str:
+    assert leaf.scalar is not None
+    if leaf.kind == "vector":
+        count = 1
+        for size in leaf.component or ():
+            count *= size
+        return f"{count}{leaf.scalar.code}"
+    return leaf.scalar.code
+
+
+def descriptor(shape: Sequence[int], strides: Sequence[int], itemsize: int, flags: int = 0) -> bytes:
+    """An array's descriptor with null pointers; strides arrive in elements."""
+    rank = len(shape)
+    unused = f"{4 * (4 - rank)}x"
+    steps = (strides[axis] * itemsize for axis in range(rank))
+    return struct.pack(f"=16x{rank}i{unused}{rank}i{unused}HH4x", *shape, *steps, rank, flags)
+
+
+class _Parts:
+    """Where the leaves of a concrete kernel's arguments are in its argument struct."""
+
+    def __init__(self, kernel: KernelSignature) -> None:
+        types = dict(warp_types.argument_types(kernel.kernel))
+        structure = warp_types.struct_layout(list(types.values()))
+        self.offsets: list[int] = []
+        self.leaves: list[tuple[int, int, Leaf]] = []
+        """Offset, size and leaf, in order."""
+        self.total = ctypes.sizeof(structure)
+        for index, argument in enumerate(kernel.arguments):
+            start = getattr(structure, f"a{index}").offset
+            self.offsets.append(start)
+            ctype = warp_types.argument_ctype(types[argument.name])
+            for leaf in argument.leaves:
+                offset, size = _field_offset(ctype, leaf.path[1:]) if argument.struct else (0, ctypes.sizeof(ctype))
+                self.leaves.append((start + offset, size, leaf))
+
+
+def argument_layout(kernel: KernelSignature, adjoint: bool = False) -> Layout:
+    """The layout of a concrete kernel's arguments; of the explicit adjoints, only plain arrays are packed."""
+    found = _Parts(kernel)
+    parts = [
+        (offset, size, _array_format(leaf) if leaf.is_array else _value_format(leaf))
+        for offset, size, leaf in found.leaves
+        if not adjoint or _has_explicit_adjoint(leaf)
+    ]
+    return _join(parts, tuple(found.offsets), found.total)
+
+
+def _has_explicit_adjoint(leaf: Leaf) -> bool:
+    return leaf.is_array and len(leaf.path) == 1
+
+
+def number_format(kernel: KernelSignature) -> str:
+    """The format of a concrete kernel's numbers, one after the other; empty where it has none."""
+    return "".join(
+        _value_format(leaf) for argument in kernel.arguments for leaf in argument.leaves if not leaf.is_array
+    )
+
+
+@dataclass(frozen=True)
+class Image:
+    """The argument struct of a launch, for an adjoint followed by that of the explicit adjoints, less what changes."""
+
+    packed: bytes
+    """With zeros for pointers and numbers."""
+    second: int
+    """Where the explicit adjoints start; 0 where there are none."""
+    places: tuple[tuple[int, int], ...]
+    """For each pointer, which tensor's it is and where it goes: the arrays' in order, then their adjoints'."""
+    copies: tuple[tuple[int, int, int], ...]
+    """For each number, where it is in what ``number_format`` packs, where it goes, and how many bytes."""
+    apart: tuple[tuple[int, int, int, int], ...] = ()
+    """Arrays that must not overlap, in pairs: where the pointer of each goes, and how many bytes it spans."""
+    starts: tuple[int, ...] = ()
+    """Where each kernel argument starts, for an adjoint followed by the explicit adjoints."""
+
+
+def bytes_spanned(tensor: torch.Tensor) -> int:
+    """How many bytes lie between the first of a tensor's elements and the end of its last."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def pairs_apart(
+    tensors: Sequence[torch.Tensor | None], changed: Sequence[int]
+) -> tuple[tuple[int, int, int, int], ...]:
+    """The pairs of arrays one of which is changed in place: each by its index, with how many bytes it spans."""
+    spans = {k: bytes_spanned(tensor) for k, tensor in enumerate(tensors) if tensor is not None and tensor.numel()}
+    return tuple(
+        (index, spans[index], other, spans[other])
+        for index in changed
+        for other in spans
+        if index in spans and (other not in changed or other > index)
+    )
+
+
+def argument_image(
+    kernel: KernelSignature,
+    descriptors: Sequence[bytes],
+    explicit: Sequence[bytes | None] | None = None,
+    apart: Sequence[tuple[int, int, int, int]] = (),
+) -> Image:
+    """The image of a launch of a concrete kernel.
+
+    Args:
+        descriptors: of the arrays, in the kernel's order.
+        explicit: for an adjoint, the descriptors of the explicit adjoints, those of plain arrays; None for one that isn't
+            given.
+        apart: what ``pairs_apart`` says of the arrays.
+    """
+    found = _Parts(kernel)
+    second = found.total + -found.total % 16 if explicit is not None else 0
+    packed = bytearray(second + found.total)
+    places: list[tuple[int, int]] = []
+    copies: list[tuple[int, int, int]] = []
+    plain = iter(explicit or ())
+    array = numbers = 0
+    for offset, _, leaf in found.leaves:
+        if not leaf.is_array:
+            size = struct.calcsize("=" + _value_format(leaf))
+            copies.append((numbers, offset, size))
+            numbers += size
+            continue
+        packed[offset : offset + DESCRIPTOR] = descriptors[array]
+        places.append((array, offset))
+        if explicit is not None:
+            places.append((len(descriptors) + array, offset + POINTER))
+            given = next(plain) if _has_explicit_adjoint(leaf) else None
+            if given is not None:
+                packed[second + offset : second + offset + DESCRIPTOR] = given
+                places.append((len(descriptors) + array, second + offset))
+        array += 1
+    own = [offset for index, offset in places if index < len(descriptors) and offset < (second or found.total)]
+    pairs = tuple((own[index], span, own[other], more) for index, span, other, more in apart)
+    starts = [*found.offsets, *(second + offset for offset in found.offsets if second)]
+    return Image(bytes(packed), second, tuple(places), tuple(copies), pairs, tuple(starts))
+
+
+def _field_offset(ctype: Any, path: tuple[str, ...]) -> tuple[int, int]:
+    field = getattr(ctype, path[0])
+    if len(path) == 1:
+        return field.offset, field.size
+    inner = {name: kind for name, kind, *_ in ctype._fields_}[path[0]]
+    offset, size = _field_offset(inner, path[1:])
+    return field.offset + offset, size
+
+
+def _join(parts: list[tuple[int, int, str]], offsets: tuple[int, ...], total: int) -> Layout:
+    text, position = "=", 0
+    for offset, size, code in parts:
+        if offset > position:
+            text += f"{offset - position}x"
+        own = struct.calcsize("=" + code)
+        assert own <= size, f"{code} packs {own} bytes into {size}"
+        text += code + (f"{size - own}x" if size > own else "")
+        position = offset + size
+    if total > position:
+        text += f"{total - position}x"
+    return Layout(text, offsets, total)
+
+
+BOUNDS = {rank: struct.Struct(f"={rank}I{'4x' if rank % 2 else ''}QQ").pack for rank in range(1, 5)}
+"""Packs launch bounds: the extents, their product, and how often each coordinate repeats."""
+
+
+def bfloat16_bits(value: float) -> int:
+    """A float as the 16 bits of bfloat16, rounded to nearest even.
+
+    Raises:
+        OverflowError: the number is finite, and would become infinite.
+    """
+    if BFLOAT16_OVERFLOW <= abs(value) < math.inf:
+        raise OverflowError("float too large to pack as bfloat16")
+    bits: int
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    if value != value:
+        return (bits >> 16) | 0x40
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF

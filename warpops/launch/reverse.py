@@ -1,0 +1,92 @@
+"""The adjoint launches of a kernel whose own adjoint is wrong: those of a kernel that is written at the first of them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from ..errors import GradientError
+from ..kernel.signature import inspect_kernel
+from ..private import locks, warp_code, warp_source
+from ..rewrite.adjoint import AdjointKernel, make_adjoint
+from ..rewrite.model import AdjointPlan
+from ..rewrite.source import users_line
+from .launcher import Launcher
+
+_lock = locks.reentrant()
+_made: weakref.WeakKeyDictionary[Any, AdjointKernel] = weakref.WeakKeyDictionary()
+
+
+def adjoint_kernel(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
+    """The kernel of a plan, made once.
+
+    Raises:
+        GradientError: it can't be written.
+    """
+    with _lock:
+        found = _made.get(kernel.adj)
+        if found is None:
+            try:
+                found = _made[kernel.adj] = make_adjoint(kernel, plan)
+            except Exception as error:
+                raise _failed(kernel, plan, None, error) from error
+        return found
+
+
+def load(kernel: Any, plan: AdjointPlan, device: Any, block_dim: int | None) -> Any:
+    """Build the kernel of a plan for one of Warp's devices.
+
+    Raises:
+        GradientError: Warp can't build it.
+    """
+    made = adjoint_kernel(kernel, plan)
+    try:
+        made.kernel.module.load(device, warp_code.resolved_block_dim(device, block_dim))
+    except Exception as error:
+        raise _failed(kernel, plan, made, error) from error
+    return made.kernel
+
+
+def _failed(kernel: Any, plan: AdjointPlan, made: AdjointKernel | None, error: Exception) -> GradientError:
+    file, line = warp_source.source_location(kernel)
+    where = (users_line(str(error), made.lines) if made is not None else None) or f"{file}:{line}"
+    return GradientError(
+        f"{kernel.key}: the gradient needs the kernel in another form ({plan.reasons[0]}), which can't be built: {error} "
+        f"({where})"
+    )
+
+
+class Reverse:
+    """Launches the adjoint of one kernel by that of the kernel of a plan. The rest is the launcher's of the kernel."""
+
+    __slots__ = ("_launcher", "kernel", "options", "plan")
+
+    def __init__(self, kernel: Any, plan: AdjointPlan, *options: Any) -> None:
+        """``options``: those of the launcher, after the kernel's signature."""
+        self.kernel, self.plan, self.options = kernel, plan, options
+        self._launcher: Launcher | None = None
+
+    @property
+    def launcher(self) -> Launcher:
+        """The rewritten kernel's."""
+        if self._launcher is None:
+            made = adjoint_kernel(self.kernel, self.plan)
+            self._launcher = Launcher(inspect_kernel(made.kernel), *self.options)
+        return self._launcher
+
+    def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
+        launcher = self.launcher
+        if not launcher.is_loaded(device):
+            try:
+                launcher.preload(device)
+            except Exception as error:
+                raise _failed(self.kernel, self.plan, _made.get(self.kernel.adj), error) from error
+        launcher.adjoint(device, dims, arguments, adjoints)
+
+    @property
+    def text(self) -> str:
+        """What was written; empty as long as nothing is."""
+        made = _made.get(self.kernel.adj) if self._launcher is not None else None
+        return "" if made is None else made.text

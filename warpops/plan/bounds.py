@@ -1,0 +1,167 @@
+"""What must hold of sizes at each call, so that no launch indexes an array outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..effects import AxisUse, Below, Effects, Limit, Need
+from ..kernel.signature import Leaf
+from .declaration import Callback, Dims
+from .sizes import Expr, name
+
+
+@dataclass(frozen=True)
+class Cover:
+    """``array``'s axis is indexed by a coordinate of ``wp.tid()``: it must be at least as long as the launch."""
+
+    array: str
+    axis: int
+    coordinate: int
+    bounds: tuple[Limit, ...] = ()
+    """Bounds checks that hold before every use: the coordinate is below each of them."""
+    offset: int = 0
+    """What is added to the coordinate."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """``array``'s axis is indexed by a loop over an int argument: it must be at least as long."""
+
+    array: str
+    axis: int
+    number: str
+
+
+@dataclass(frozen=True)
+class Reach:
+    """``array``'s axis is indexed by a constant: it must have at least ``size`` elements."""
+
+    array: str
+    axis: int
+    size: int
+    constant: bool = True
+    """False where the index is computed, and known to be in bounds of an axis that long."""
+    limits: tuple[Limit, ...] = ()
+    """No thread gets there unless each of these is above 0."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``array``'s axis is indexed by a loop over ``other``'s axis: it must be at least as long."""
+
+    array: str
+    axis: int
+    other: str
+    other_axis: int
+
+
+class Bounds:
+    """Derives the checks from the kernel's indexing and the sizes that the arrays have been given."""
+
+    effects: Effects
+    arrays: Sequence[Leaf]
+    by_label: dict[str, Leaf]
+    dims: dict[str, Dims]
+    shapes: dict[str, tuple[Expr, ...] | Callback]
+
+    def uses(self, leaf: Leaf) -> tuple[AxisUse, ...]:
+        """How each axis of an array is indexed."""
+        known = self.effects.arrays.get(leaf.label)
+        return known.axes if known is not None and len(known.axes) == leaf.ndim else ()
+
+    def size_of(self, leaf: Leaf, axis: int) -> Expr | None:
+        dims = self.dims.get(leaf.name) or self.shapes.get(leaf.name)
+        return None if dims is None or callable(dims) else dims[axis]
+
+    def named(self, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+        """The limits with arrays by schema name."""
+        return tuple(
+            Limit((self.by_label[limit.base[0]].name, limit.base[1]), limit.offset)
+            if isinstance(limit.base, tuple)
+            else limit
+            for limit in limits
+        )
+
+    def covers(self, launch: tuple[Expr, ...] | Callback) -> list[Cover]:
+        """The indices by a coordinate that the launch size alone doesn't keep in bounds."""
+        found = {
+            Cover(leaf.name, axis, below.coordinate, self.named(below.bounds), below.offset)
+            for leaf in self.arrays
+            for axis, use in enumerate(self.uses(leaf))
+            for below in use.below
+            if not below.doubt and not self.settled(leaf, axis, below, launch)
+        }
+        return [
+            cover
+            for cover in sorted(found, key=repr)
+            if not any(cover != other and _says_more(other, cover) for other in found)
+        ]
+
+    def settled(self, leaf: Leaf, axis: int, below: Below, launch: tuple[Expr, ...] | Callback) -> bool:
+        """Whether the axis has as many elements as the launch has threads."""
+        c = below.coordinate
+        return below.offset <= 0 and not callable(launch) and c < len(launch) and self.size_of(leaf, axis) == launch[c]
+
+    def doubts(self, leaf: Leaf, axis: int, use: AxisUse, launch: tuple[Expr, ...] | Callback) -> Iterator[str]:
+        """Indices that no size keeps in bounds, by threads that can't be told."""
+        sure = [below for below in use.below if not below.doubt and not below.bounds]
+        for below in use.below:
+            covered = any(other.coordinate == below.coordinate and other.offset >= below.offset for other in sure)
+            if below.doubt and not covered and not self.settled(leaf, axis, below, launch):
+                yield below.doubt
+        for need in use.needs:
+            if need.doubt and not self.long_enough(leaf, axis, need, launch):
+                yield need.doubt
+
+    def long_enough(self, leaf: Leaf, axis: int, need: Need, launch: tuple[Expr, ...] | Callback) -> bool:
+        """Whether the axis surely has that many elements when anything is launched."""
+        size = self.size_of(leaf, axis)
+        if size is not None and size.is_int:
+            return int(size.value) >= need.size
+        return need.size == 1 and size is not None and not callable(launch) and size in launch
+
+    def counts(self) -> list[Count]:
+        found = []
+        for leaf in self.arrays:
+            for axis, use in enumerate(self.uses(leaf)):
+                for number in use.int_loops:
+                    size = self.size_of(leaf, axis)
+                    if size is not None and size == name(number):
+                        continue
+                    found.append(Count(leaf.name, axis, number))
+        return found
+
+    def reaches(self, launch: tuple[Expr, ...] | Callback) -> list[Reach]:
+        found: list[Reach] = []
+        for leaf in self.arrays:
+            for axis, use in enumerate(self.uses(leaf)):
+                for need in use.needs:
+                    if not need.doubt and not self.long_enough(leaf, axis, need, launch):
+                        found.append(Reach(leaf.name, axis, need.size, False, self.named(need.limits)))
+                if not use.constants:
+                    continue
+                least = max(c + 1 if c >= 0 else -c for c in use.constants)
+                if not self.long_enough(leaf, axis, Need(least), launch):
+                    found.append(Reach(leaf.name, axis, least))
+        return found
+
+    def loops(self) -> list[Loop]:
+        found = []
+        for leaf in self.arrays:
+            for axis, use in enumerate(self.uses(leaf)):
+                for other_label, other_axis in use.loops:
+                    other = self.by_label.get(other_label)
+                    if other is None or (other.name, other_axis) == (leaf.name, axis):
+                        continue
+                    size = self.size_of(leaf, axis)
+                    if size is not None and size == self.size_of(other, other_axis):
+                        continue
+                    found.append(Loop(leaf.name, axis, other.name, other_axis))
+        return found
+
+
+def _says_more(one: Cover, other: Cover) -> bool:
+    """Whether what one demands implies what the other does."""
+    place = (one.array, one.axis, one.coordinate) == (other.array, other.axis, other.coordinate)
+    return place and one.offset >= other.offset and set(one.bounds) <= set(other.bounds)

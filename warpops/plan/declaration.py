@@ -1,0 +1,291 @@
+"""What the user declares: the signature string and the options, parsed, checked for themselves and frozen.
+
+Whether the declaration fits the kernel is the plan's question.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import SignatureError
+from .sizes import Expr, SizeError, integer, parse_sizes
+
+Dims = tuple[Expr | None, ...]
+Callback = Callable[..., Any]
+
+_TERM = re.compile(r"\s*([^\W\d]\w*(?:\.[^\W\d]\w*)*)\s*(\[([^\[\]]*)\])?\s*")
+
+
+@dataclass(frozen=True)
+class Term:
+    """``name`` or ``name[dims]`` of a signature."""
+
+    name: str
+    dims: Dims | None = None
+
+    def __str__(self) -> str:
+        if self.dims is None:
+            return self.name
+        return f"{self.name}[{', '.join('_' if d is None else str(d) for d in self.dims)}]"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Everything that was said about one op, apart from the kernel itself."""
+
+    signature: str | None = None
+    left: tuple[Term, ...] = ()
+    right: tuple[Term, ...] | None = None
+    """None where the outputs are left to be read from the kernel."""
+    name: str | None = None
+    dim: tuple[Expr, ...] | Callback | None = None
+    shapes: tuple[tuple[str, Dims | Callback], ...] = ()
+    init: str | float | None = None
+    """For every output not named in ``inits``; None is ``auto``."""
+    inits: tuple[tuple[str, str | float], ...] = ()
+    mutates: tuple[str, ...] = ()
+    scratch: tuple[Term, ...] = ()
+    sizes: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    nondiff: tuple[str, ...] = ()
+    tensor_scalars: tuple[str, ...] = ()
+    backward: Any = None
+    block_dim: int | None = None
+    tiled: bool = False
+
+
+def parse_signature(text: str, op: str) -> tuple[tuple[Term, ...], tuple[Term, ...] | None]:
+    """Parse ``inputs -> outputs``.
+
+    Returns:
+        The terms of both sides; the right one is None where there is no arrow.
+
+    Raises:
+        SignatureError: the text is no signature.
+    """
+    sides = text.split("->")
+    if len(sides) > 2:
+        raise SignatureError(f"{op}: the signature {text!r} has more than one '->'")
+    left = parse_terms(sides[0], op, text)
+    if len(sides) == 1:
+        return left, None
+    return left, parse_terms(sides[1], op, text)
+
+
+def parse_terms(text: str, op: str, whole: str) -> tuple[Term, ...]:
+    """Parse a comma-separated list of ``name`` or ``name[dims]``."""
+    terms: list[Term] = []
+    position = 0
+    while position < len(text) or (terms and text.strip()):
+        match = _TERM.match(text, position)
+        if match is None:
+            rest = text[position:].strip()
+            if not rest and not terms:
+                return ()
+            raise SignatureError(_advise(op, whole, rest))
+        name, brackets, inner = match.group(1), match.group(2), match.group(3)
+        try:
+            dims = parse_sizes(inner) if brackets is not None else None
+        except SizeError as error:
+            raise SignatureError(f"{op}: in the signature {whole!r}, at '{name}': {error}") from None
+        if name in [term.name for term in terms]:
+            raise SignatureError(f"{op}: '{name}' stands twice on one side of the signature {whole!r}")
+        terms.append(Term(name, dims))
+        position = match.end()
+        if position == len(text):
+            break
+        if text[position] != ",":
+            raise SignatureError(_advise(op, whole, text[position:].strip()))
+        position += 1
+    return tuple(terms)
+
+
+def _advise(op: str, whole: str, rest: str) -> str:
+    message = f"{op}: the signature {whole!r} can't be read at {rest!r}"
+    if rest.startswith("("):
+        return f"{message}: write sizes in square brackets, as in 'x[n, k]'"
+    if rest and (rest[0].isalpha() or rest[0] == "_"):
+        return f"{message}: separate arrays with commas, as in 'x[n], w[k] -> y[n, k]'"
+    if not rest:
+        return f"{message}: an array's name is missing after a comma"
+    return f"{message}: write 'inputs -> outputs', each a list of 'name' or 'name[sizes]'"
+
+
+def names_of(value: object, option: str, op: str) -> tuple[str, ...]:
+    """An option that takes one name or several."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, Iterable):
+        raise SignatureError(f"{op}: {option} takes a name or names, and got {value!r}")
+    names = tuple(value)
+    for name in names:
+        if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+            raise SignatureError(f"{op}: {option} takes names of arguments, and got {name!r}")
+    if len(set(names)) < len(names):
+        raise SignatureError(f"{op}: {option} names an argument twice: {', '.join(names)}")
+    return names
+
+
+def _dims(value: object, what: str, op: str) -> Dims | Callback:
+    if callable(value):
+        return value
+    if isinstance(value, str):
+        value = value.strip()
+        if value.startswith("[") and value.endswith("]"):
+            value = value[1:-1]
+        try:
+            return parse_sizes(str(value))
+        except SizeError as error:
+            raise SignatureError(f"{op}: {what}: {error}") from None
+    items = (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(items, (tuple, list)):
+        raise SignatureError(f"{op}: {what} takes a string of sizes, an int, a tuple or a callable, and got {value!r}")
+    dims: list[Expr | None] = []
+    for item in items:
+        if isinstance(item, str):
+            one = _dims(item, what, op)
+            assert not callable(one)
+            dims.extend(one)
+        elif isinstance(item, int) and not isinstance(item, bool):
+            if item < 0:
+                raise SignatureError(f"{op}: {what} has the negative size {item}")
+            dims.append(integer(item))
+        else:
+            raise SignatureError(f"{op}: {what} holds {item!r}, which is no size")
+    return tuple(dims)
+
+
+def _init(value: object, what: str, op: str) -> str | float:
+    if isinstance(value, str) and value in ("auto", "zeros", "empty"):
+        return value
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**1023):
+        return value
+    raise SignatureError(f"{op}: {what} is 'auto', 'zeros', 'empty' or a number, and got {value!r}")
+
+
+PYTORCH_S = frozenset({"aten", "prim", "prims", "inductor", "quantized", "profiler", "c10d", "c10d_functional"})
+"""Namespaces of PyTorch's own operators."""
+
+NO_NAMESPACE = frozenset({"_", "_dir", "higher_order", "import_module", "load_library", "loaded_libraries", "name"})
+"""What ``torch.ops`` has of its own, or takes for all namespaces."""
+
+NO_OPERATOR = frozenset({"_dir", "name"})
+"""What each namespace of ``torch.ops`` has of its own."""
+
+
+def check_name(op: str, name: object) -> None:
+    """Refuse what can't be the name of an operator.
+
+    Raises:
+        SignatureError: it isn't ``namespace::op`` of ASCII identifiers, or would replace one of PyTorch's operators, or
+            what ``torch.ops`` needs itself.
+    """
+    parts = name.split("::") if isinstance(name, str) else []
+    if len(parts) != 2 or any(not p.isascii() or not p.isidentifier() or keyword.iskeyword(p) for p in parts):
+        raise SignatureError(f"{op}: name is 'namespace::op', of two ASCII identifiers, and got {name!r}")
+    if parts[0] in PYTORCH_S:
+        raise SignatureError(f"{op}: the namespace of {name!r} is PyTorch's own; choose another")
+    if parts[0] in NO_NAMESPACE or parts[1] in NO_OPERATOR or any(p.startswith("__") for p in parts):
+        taken = "torch.ops" if parts[0] in NO_NAMESPACE or parts[0].startswith("__") else f"torch.ops.{parts[0]}"
+        raise SignatureError(
+            f"{op}: the name {name!r} would replace what {taken} has of its own; give another with name='namespace::op'"
+        )
+
+
+def declare(
+    op: str,
+    signature: str | None = None,
+    *,
+    name: str | None = None,
+    dim: object = None,
+    shapes: Mapping[str, object] | None = None,
+    init: object = None,
+    mutates: object = None,
+    scratch: str | Iterable[str] | None = None,
+    sizes: object = None,
+    optional: object = None,
+    nondiff: object = None,
+    tensor_scalars: object = None,
+    backward: object = None,
+    block_dim: int | None = None,
+    tiled: bool = False,
+) -> Declaration:
+    """Parse and freeze what the user wrote. ``op`` is the name for messages.
+
+    Raises:
+        SignatureError: the signature or an option can't be read.
+    """
+    left: tuple[Term, ...] = ()
+    right: tuple[Term, ...] | None = None
+    if signature is not None:
+        if not isinstance(signature, str):
+            raise SignatureError(f"{op}: the signature is a string like 'x[n] -> y[n]', and got {signature!r}")
+        left, right = parse_signature(signature, op)
+    if name is not None:
+        check_name(op, name)
+    launch: tuple[Expr, ...] | Callback | None = None
+    if dim is not None:
+        parsed = _dims(dim, "dim", op)
+        if not callable(parsed):
+            if any(item is None for item in parsed):
+                raise SignatureError(f"{op}: dim can't hold '_': a launch needs every size")
+            launch = tuple(item for item in parsed if item is not None)
+        else:
+            launch = parsed
+    shape_items: list[tuple[str, Dims | Callback]] = []
+    if shapes is not None:
+        if not isinstance(shapes, Mapping):
+            raise SignatureError(f"{op}: shapes is a dict by output, and got {shapes!r}")
+        for output, value in shapes.items():
+            shape_items.append((output, _dims(value, f"the shape of '{output}'", op)))
+    inits: list[tuple[str, str | float]] = []
+    default_init: str | float | None = None
+    if isinstance(init, Mapping):
+        inits = [(output, _init(value, f"init of '{output}'", op)) for output, value in init.items()]
+    elif init is not None:
+        default_init = _init(init, "init", op)
+    scratch_terms: tuple[Term, ...] = ()
+    if scratch is not None:
+        terms: tuple[Any, ...] = (scratch,)
+        if isinstance(scratch, Iterable) and not isinstance(scratch, (str, Mapping)):
+            terms = tuple(scratch)
+        if not all(isinstance(term, str) for term in terms):
+            raise SignatureError(f"{op}: scratch takes names with sizes, as in 'tmp[n, 3]', and got {scratch!r}")
+        text = ", ".join(terms)
+        scratch_terms = parse_terms(text, op, text)
+        for term in scratch_terms:
+            if term.dims is None or any(d is None for d in term.dims):
+                raise SignatureError(f"{op}: scratch needs every size, as in 'tmp[n, 3]', and got {str(term)!r}")
+    if block_dim is not None and (not isinstance(block_dim, int) or isinstance(block_dim, bool) or block_dim < 1):
+        raise SignatureError(f"{op}: block_dim is a positive int, and got {block_dim!r}")
+    if not isinstance(tiled, bool):
+        raise SignatureError(f"{op}: tiled is True or False, and got {tiled!r}")
+    extra = names_of(sizes, "sizes", op)
+    for size in extra:
+        if "." in size or keyword.iskeyword(size) or not size.isascii():
+            raise SignatureError(f"{op}: sizes takes plain ASCII names, and got {size!r}")
+    return Declaration(
+        signature=signature,
+        left=left,
+        right=right,
+        name=name,
+        dim=launch,
+        shapes=tuple(shape_items),
+        init=default_init,
+        inits=tuple(inits),
+        mutates=names_of(mutates, "mutates", op),
+        scratch=scratch_terms,
+        sizes=extra,
+        optional=names_of(optional, "optional", op),
+        nondiff=names_of(nondiff, "nondiff", op),
+        tensor_scalars=names_of(tensor_scalars, "tensor_scalars", op),
+        backward=backward,
+        block_dim=block_dim,
+        tiled=tiled,
+    )

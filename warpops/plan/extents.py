@@ -1,0 +1,312 @@
+"""Shapes and the launch size: what brackets, options and the kernel's own indexing say about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..effects import Effects
+from ..errors import SignatureError
+from ..kernel.signature import KernelSignature, Leaf
+from .bounds import Bounds, Count, Cover, Loop, Reach
+from .declaration import Callback, Declaration, Dims
+from .roles import Role, Roles
+from .sizes import Expr, name, unused
+
+_LETTERS = ("n", "m", "k", "l")
+
+
+@dataclass(frozen=True)
+class Extents:
+    dims: dict[str, Dims]
+    """What each given array's Warp shape must be, by schema name."""
+    shapes: dict[str, tuple[Expr, ...] | Callback]
+    """The Warp shapes of fresh outputs and scratch."""
+    launch: tuple[Expr, ...] | Callback
+    rank: int | None
+    """The launch rank that the kernel demands, where it is known."""
+    covers: tuple[Cover, ...] = ()
+    reaches: tuple[Reach, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    counts: tuple[Count, ...] = ()
+    why: dict[str, str] = field(default_factory=dict)
+    uncovered: tuple[tuple[str, int, str], ...] = ()
+    """Axes whose indices aren't checked, with the reason."""
+
+
+class _Deriver(Bounds):
+    def __init__(self, kernel: KernelSignature, declaration: Declaration, effects: Effects, roles: Roles) -> None:
+        self.kernel, self.declaration, self.effects = kernel, declaration, effects
+        self.roles: dict[str, Role] = roles.by_name
+        self.by_label = {leaf.label: leaf for leaf in kernel.leaves}
+        self.arrays = [leaf for leaf in kernel.leaves if leaf.is_array]
+        self.dims: dict[str, Dims] = {}
+        self.shapes: dict[str, tuple[Expr, ...] | Callback] = {}
+        self.why: dict[str, str] = {}
+        self.implicit: dict[int, str] = {}
+        self.implied: dict[str, dict[int, int]] = {}
+
+    def fail(self, text: str) -> SignatureError:
+        return SignatureError(f"{self.kernel.name}: {text}")
+
+    def given(self, leaf: Leaf) -> bool:
+        return self.roles[leaf.name] in ("input", "inout", "mutated")
+
+    def fresh(self, leaf: Leaf) -> bool:
+        return self.roles[leaf.name] in ("output", "scratch")
+
+    def optional(self, leaf: Leaf) -> bool:
+        return leaf.default is None or leaf.label in self.declaration.optional
+
+    def run(self) -> Extents:
+        self.read_brackets()
+        self.imply()
+        launch = self.launch()
+        self.name_implied(launch)
+        self.fill_shapes(launch)
+        self.check_names(launch)
+        rank = self.check_rank(launch)
+        return Extents(
+            dims=self.dims,
+            shapes=self.shapes,
+            launch=launch,
+            rank=rank,
+            covers=tuple(self.covers(launch)),
+            reaches=tuple(self.reaches(launch)),
+            loops=tuple(self.loops()),
+            counts=tuple(self.counts()),
+            why=self.why,
+            uncovered=tuple(
+                (leaf.label, axis, reason)
+                for leaf in self.arrays
+                for axis, use in enumerate(self.uses(leaf))
+                for reason in (*use.uncovered, *self.doubts(leaf, axis, use, launch))
+            ),
+        )
+
+    def read_brackets(self) -> None:
+        for term in self.declaration.left:
+            leaf = self.by_label[term.name]
+            if term.dims is not None:
+                self.check_ndim(leaf, term.dims)
+                self.dims[leaf.name] = term.dims
+        for term in (*(self.declaration.right or ()), *self.declaration.scratch):
+            leaf = self.by_label[term.name]
+            if term.dims is None:
+                continue
+            self.check_ndim(leaf, term.dims)
+            if self.roles[leaf.name] == "inout":
+                own = self.dims.get(leaf.name)
+                if own is not None and own != term.dims:
+                    raise self.fail(f"in-out '{term.name}' has other sizes on the left than on the right")
+                self.dims[leaf.name] = term.dims
+                continue
+            exact = tuple(d for d in term.dims if d is not None)
+            if len(exact) < len(term.dims):
+                raise self.fail(f"output '{term.name}' can't have the size '_': say how large it is")
+            self.shapes[leaf.name] = exact
+        for label, shape in self.declaration.shapes:
+            leaf = self.by_label[label]
+            if callable(shape):
+                self.shapes[leaf.name] = shape
+                continue
+            self.check_ndim(leaf, shape)
+            exact = tuple(d for d in shape if d is not None)
+            if len(exact) < len(shape):
+                raise self.fail(f"output '{label}' can't have the size '_': say how large it is")
+            self.shapes[leaf.name] = exact
+
+    def check_ndim(self, leaf: Leaf, dims: Dims) -> None:
+        if len(dims) != leaf.ndim:
+            component = f" (the axes {leaf.component} of its elements are not listed)" if leaf.component else ""
+            raise self.fail(
+                f"'{leaf.label}' is declared with {len(dims)} sizes, and the kernel takes {leaf.type_name}, which has "
+                f"{leaf.ndim}{component}"
+            )
+
+    def imply(self) -> None:
+        """Axes of given arrays without brackets that a coordinate indexes bare."""
+        for leaf in self.arrays:
+            if not self.given(leaf) or leaf.name in self.dims:
+                continue
+            axes = {
+                axis: use.coordinate
+                for axis, use in enumerate(self.uses(leaf))
+                if use.coordinate is not None and not use.offset and not use.guarded
+            }
+            if axes:
+                self.implied[leaf.name] = {axis: c for axis, c in axes.items() if c is not None}
+        for leaf in self.arrays:
+            if not self.optional(leaf):
+                for coordinate in self.implied.get(leaf.name, {}).values():
+                    self.implicit.setdefault(coordinate, self.fresh_letter(coordinate))
+
+    def fresh_letter(self, coordinate: int) -> str:
+        taken = set(self.by_label) | set(self.declaration.sizes) | set(self.implicit.values())
+        for dims in (*self.dims.values(), *self.shapes.values()):
+            if not callable(dims):
+                taken |= {n for d in dims if d is not None for n in d.names()}
+        if isinstance(self.declaration.dim, tuple):
+            taken |= {n for d in self.declaration.dim for n in d.names()}
+        return unused(_LETTERS[coordinate] if coordinate < len(_LETTERS) else "n", taken)
+
+    def example(self, rank: int) -> str:
+        """Names for sizes, as messages suggest them: none is an argument's, which would be compared with it."""
+        return ", ".join(unused(letter, set(self.by_label)) for letter in _LETTERS[:rank])
+
+    def launch(self) -> tuple[Expr, ...] | Callback:
+        declared = self.declaration.dim
+        if declared is not None:
+            self.why["dim"] = "declared"
+            return declared
+        rank = self.effects.tid_rank
+        if rank is None:
+            raise self.fail(
+                f"the launch size can't be read from the kernel ({self.kernel.file}:{self.kernel.line}); give dim, for "
+                f'example dim="{self.example(1)}"'
+            )
+        if rank == 0:
+            self.why["dim"] = "the kernel doesn't call wp.tid(): one thread"
+            return ()
+        sizes = []
+        for coordinate in range(rank):
+            found: dict[Expr, str] = {}
+            for leaf in self.arrays:
+                dims = self.dims.get(leaf.name) or self.shapes.get(leaf.name)
+                if dims is None or callable(dims):
+                    continue
+                for axis, use in enumerate(self.uses(leaf)):
+                    size = dims[axis]
+                    if use.coordinate != coordinate or use.offset or use.guarded or size is None:
+                        continue
+                    found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
+            if len(found) > 1:
+                options = " or ".join(f"'{size}' ({why})" for size, why in found.items())
+                raise self.fail(f"coordinate {coordinate} of wp.tid() may run over {options}; say which with dim")
+            if found:
+                size, why = next(iter(found.items()))
+                sizes.append(size)
+                self.why[f"dim {coordinate}"] = why
+                continue
+            if coordinate not in self.implicit and self.declaration.tiled and 0 < coordinate == rank - 1:
+                break  # the lane, which a tiled launch adds
+            if coordinate not in self.implicit:
+                raise self.fail(
+                    f"no array's size says how many threads coordinate {coordinate} of wp.tid() has "
+                    f"({self.kernel.file}:{self.kernel.line}); give dim, for example "
+                    f'dim="{self.example(rank)}" with these sizes named in the signature'
+                )
+            first = next(
+                f"it indexes axis {axis} of '{leaf.label}'"
+                for leaf in self.arrays
+                for axis, c in self.implied.get(leaf.name, {}).items()
+                if c == coordinate
+            )
+            self.why[f"dim {coordinate}"] = first
+            sizes.append(name(self.implicit[coordinate]))
+        return tuple(sizes)
+
+    def name_implied(self, launch: tuple[Expr, ...] | Callback) -> None:
+        """Axes under one coordinate agree: with the launch size where it was derived, else with each other."""
+        derived = self.declaration.dim is None and not callable(launch)
+        for leaf in self.arrays:
+            axes = self.implied.get(leaf.name)
+            if not axes:
+                continue
+            dims: list[Expr | None] = [None] * leaf.ndim
+            for axis, coordinate in axes.items():
+                if derived and not callable(launch) and coordinate < len(launch):
+                    dims[axis] = launch[coordinate]
+                elif coordinate in self.implicit:
+                    dims[axis] = name(self.implicit[coordinate])
+            if any(d is not None for d in dims):
+                self.dims[leaf.name] = tuple(dims)
+
+    def fill_shapes(self, launch: tuple[Expr, ...] | Callback) -> None:
+        for leaf in self.arrays:
+            if not self.fresh(leaf) or leaf.name in self.shapes:
+                continue
+            sizes: list[Expr] = []
+            for use in self.uses(leaf):
+                c = use.coordinate
+                if c is None or use.offset or use.guarded or callable(launch) or c >= len(launch):
+                    break
+                bound = self.implicit.get(c)
+                sizes.append(name(bound) if bound and self.declaration.dim is not None else launch[c])
+            if len(sizes) < leaf.ndim:
+                known = self.effects.arrays.get(leaf.label)
+                axis = len(sizes)
+                reason = ""
+                if known is not None and axis < len(known.axes) and known.axes[axis].uncovered:
+                    reason = f" (axis {axis}: {known.axes[axis].uncovered[0]})"
+                example = self.example(leaf.ndim)
+                raise self.fail(
+                    f"the shape of output '{leaf.label}' can't be read from the kernel{reason}; give it in brackets, as "
+                    f"in '-> {leaf.label}[{example}]', or with shapes={{'{leaf.label}': ...}} "
+                    f"({self.kernel.file}:{self.kernel.line})"
+                )
+            self.shapes[leaf.name] = tuple(sizes)
+            self.why[leaf.name] = "from the coordinates that index it"
+
+    def check_names(self, launch: tuple[Expr, ...] | Callback) -> None:
+        bound = {str(d.value) for dims in self.dims.values() for d in dims if d is not None and d.is_name}
+        ints = {
+            leaf.label
+            for leaf in self.kernel.leaves
+            if leaf.kind == "number"
+            and (leaf.scalar is None or leaf.scalar.kind == "int")
+            and leaf.label not in self.declaration.tensor_scalars
+        }
+        known = bound | ints | set(self.declaration.sizes)
+
+        def check(expr: Expr | None, what: str, on_left: bool = False) -> None:
+            if expr is None:
+                return
+            for used in expr.names():
+                leaf = self.by_label.get(used)
+                if used in known and (leaf is None or used in ints):
+                    continue
+                if leaf is not None:
+                    kind = "an array" if leaf.is_array else f"a {leaf.type_name}"
+                    if used in self.declaration.tensor_scalars:
+                        kind = "in tensor_scalars, so that its value is known only inside the launch"
+                    raise self.fail(f"the size '{expr}' of {what} uses '{used}', which is {kind}, not an int")
+                raise self.fail(
+                    f"the size '{expr}' of {what} uses '{used}', which no input's brackets bind; bind it on the left, as "
+                    f"in 'x[{used}]', or make it an argument with sizes=\"{used}\""
+                )
+
+        for label, dims in self.dims.items():
+            for expr in dims:
+                check(expr, f"'{label}'", True)
+        for label, shape in self.shapes.items():
+            if not callable(shape):
+                for expr in shape:
+                    check(expr, f"'{label}'")
+        if not callable(launch):
+            for expr in launch:
+                check(expr, "dim")
+
+    def check_rank(self, launch: tuple[Expr, ...] | Callback) -> int | None:
+        rank = self.effects.tid_rank
+        if rank is None or callable(launch):
+            return rank
+        given = len(launch)
+        if self.declaration.tiled:
+            if given in (rank, rank - 1):
+                return given
+        elif given == rank or (rank == 0 and given == 1 and launch[0].value == 1 and launch[0].is_int):
+            return given
+        takes = f"takes {rank} coordinate{'s' if rank != 1 else ''} from wp.tid()" if rank else "doesn't call wp.tid()"
+        raise self.fail(
+            f"dim has {given} size{'s' if given != 1 else ''} ({', '.join(map(str, launch))}), and the kernel {takes} "
+            f"({self.kernel.file}:{self.kernel.line})"
+        )
+
+
+def derive_extents(kernel: KernelSignature, declaration: Declaration, effects: Effects, roles: Roles) -> Extents:
+    """Derive shapes and the launch size, and what must be checked about them at each call.
+
+    Raises:
+        SignatureError: a size is unknown, ambiguous or contradicts the kernel.
+    """
+    return _Deriver(kernel, declaration, effects, roles).run()

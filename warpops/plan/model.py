@@ -1,0 +1,205 @@
+"""The plan of one op: every decision, with its reason, and every list that later rooms ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from ..effects import Effects, Hazard
+from ..kernel.signature import MISSING, KernelSignature, Leaf
+from ..launch.launcher import FAST
+from ..rewrite.model import AdjointPlan
+from .declaration import Callback, Declaration
+from .extents import Extents
+from .roles import Role
+from .sizes import Expr
+
+Init = Literal["zeros", "empty"] | float
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One leaf of the kernel (or one extra size) with everything that was decided about it."""
+
+    leaf: Leaf
+    role: Role
+    dims: tuple[Expr | None, ...] | None = None
+    """What its Warp shape must be; None where nothing is demanded."""
+    shape: tuple[Expr, ...] | Callback | None = None
+    """The Warp shape of a fresh output or of scratch."""
+    optional: bool = False
+    init: Init = "zeros"
+    init_why: str = ""
+    differentiable: bool = False
+    """Inputs: gets a gradient. Outputs: takes a cotangent."""
+    saved: bool = False
+    """Outputs and scratch: backward needs the data that the launch left."""
+    retained: bool = False
+    """Outputs: the cotangent can be used without a private copy."""
+    null_adjoint_safe: bool = False
+    """A null adjoint is safe for it: nothing that the adjoint runs writes to it untested."""
+    explicit: bool = True
+    """The adjoint launch gets its gradient buffer as an argument too (``ArrayEffects.attached_alone``)."""
+    replayed: bool = False
+    """The adjoint launch writes to it: it gets a private array, in the state from before the launch."""
+    state: Literal["before", "after"] | None = None
+    """What the adjoint launch needs of an array that the kernel writes; None where either state will do."""
+    why: str = ""
+    """Where the role comes from."""
+
+    @property
+    def name(self) -> str:
+        return self.leaf.name
+
+    @property
+    def label(self) -> str:
+        return self.leaf.label
+
+    @property
+    def is_input(self) -> bool:
+        """It is a value of the op's schema."""
+        return self.role not in ("output", "scratch")
+
+    @property
+    def is_array(self) -> bool:
+        return self.leaf.is_array
+
+    @property
+    def is_result(self) -> bool:
+        return self.role in ("output", "inout")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of ``op(...)``: a tensor, a number, or a struct with several slots."""
+
+    name: str
+    slots: tuple[Slot, ...]
+    struct: bool = False
+    default: Any = MISSING
+    keyword_only: bool = False
+
+
+@dataclass(frozen=True)
+class OpPlan:
+    """Everything that the generated code is written from."""
+
+    kernel: KernelSignature
+    declaration: Declaration
+    effects: Effects
+    slots: tuple[Slot, ...]
+    """In the kernel's order, then the extra sizes."""
+    parameters: tuple[Parameter, ...]
+    results: tuple[str, ...]
+    """Names of outputs and in-out arrays, in the order of the op's result."""
+    extents: Extents
+    device_argument: bool
+    gradient: Literal["adjoint", "custom", "none"]
+    gradient_why: str
+    hazards: tuple[Hazard, ...]
+    adjoint: AdjointPlan | None = None
+    """How the kernel is rewritten for the adjoint launch; None where it runs the user's own."""
+
+    @cached_property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def slot(self, name: str) -> Slot:
+        return next(slot for slot in self.slots if slot.name == name)
+
+    @cached_property
+    def inputs(self) -> tuple[Slot, ...]:
+        """The values of the schema, in order."""
+        return tuple(slot for parameter in self.parameters for slot in parameter.slots)
+
+    @cached_property
+    def arrays(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.is_array)
+
+    @cached_property
+    def result_slots(self) -> tuple[Slot, ...]:
+        return tuple(self.slot(name) for name in self.results)
+
+    @cached_property
+    def scratch(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.role == "scratch")
+
+    @cached_property
+    def kept(self) -> tuple[Slot, ...]:
+        """Fresh arrays whose data backward needs: what the raw op returns besides the results is the scratch of these."""
+        return tuple(slot for slot in self.slots if slot.saved)
+
+    @cached_property
+    def mutated(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.role == "mutated")
+
+    @property
+    def block(self) -> int:
+        """How many threads a block of a tiled launch has, which its last coordinate may count; on the CPU it has one."""
+        return self.declaration.block_dim or 64
+
+    @cached_property
+    def recalls_forward(self) -> bool:
+        """A launch can be recalled for tensors of sizes that were seen before: its sizes follow from those and from
+        ints, and nothing but tensors and numbers comes in."""
+        computed = callable(self.extents.launch) or any(callable(shape) for shape in self.extents.shapes.values())
+        plain = FAST and not self.kernel.program and not any(s.role == "tensor_scalar" for s in self.slots)
+        return plain and not computed and not self.device_argument and not any(s.optional for s in self.slots)
+
+    @cached_property
+    def recalls_backward(self) -> bool:
+        private = self.scratch or self.mutated or self.private_data
+        return self.recalls_forward and self.gradient == "adjoint" and not private
+
+    @cached_property
+    def private_data(self) -> bool:
+        """The adjoint launch gets arrays of its own for some that were saved."""
+        return any(self.adjoint_data(slot) != "as it is" for slot in self.slots)
+
+    @cached_property
+    def written_back(self) -> tuple[Slot, ...]:
+        """The given arrays whose adjoint needs what the launch left in them. What they held before is saved too: the
+        derivatives of the gradient start from that."""
+        wanted = ("inout", "mutated") if self.gradient == "adjoint" else ()
+        return tuple(s for s in self.inputs if s.role in wanted and s.state == "after")
+
+    def adjoint_data(self, slot: Slot) -> Literal["as it is", "copied", "made again"]:
+        """What the adjoint launch gets for an array's data, of what was saved: what runs again in it may write there.
+
+        A function repeats what it did from the state before the launch: a fresh array is made again, and of a given one
+        that state is what was saved. What native code does nobody knows, so a fresh array is as the launch left it.
+        """
+        if slot.role not in ("output", "scratch", "inout", "mutated"):
+            return "as it is"
+        if slot.state == "before" and slot.role in ("output", "scratch"):
+            return "made again"
+        return "copied" if slot.replayed or self.effects.opaque else "as it is"
+
+    @cached_property
+    def sizing(self) -> tuple[Slot, ...]:
+        """The ints that sizes depend on."""
+        names = {count.number for count in self.extents.counts}
+        limits = (limit for cover in self.extents.covers for limit in cover.bounds)
+        more = (limit for reach in self.extents.reaches for limit in reach.limits)
+        names |= {limit.base for limit in (*limits, *more) if isinstance(limit.base, str)}
+        launch = () if callable(self.extents.launch) else self.extents.launch
+        shapes = [shape for shape in self.extents.shapes.values() if not callable(shape)]
+        for dims in (launch, *shapes, *self.extents.dims.values()):
+            names |= {name for dim in dims if dim is not None for name in dim.names()}
+        return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
+
+    @cached_property
+    def sizing_places(self) -> tuple[int, ...]:
+        """Where those ints are among the inputs, in the order of ``sizing``."""
+        return tuple(self.inputs.index(slot) for slot in self.sizing)
+
+    @cached_property
+    def zeroed_at_once(self) -> bool:
+        """One call fills all gradients: from three on it is faster, and one kernel on a GPU."""
+        return sum(slot.role != "inout" for slot in self.gradients) > 2
+
+    @cached_property
+    def gradients(self) -> tuple[Slot, ...]:
+        """The inputs that get gradients, in the schema's order."""
+        return tuple(slot for slot in self.inputs if slot.differentiable)

@@ -1,0 +1,314 @@
+"""Warp's launching side, for as long as a program runs: its calls of Warp come to a watcher of its thread.
+
+Warp's tape is one for the whole process, is told of a launch after the fact, and hears nothing of fills, scans and
+sorts. A program's gradient needs all of them, and before they happen. So the functions listed here are wrapped while
+any program runs, and put back after. A wrapper asks for its own thread's watcher; without one it is the function
+itself.
+
+``tests/test_program.py`` fails first when a new Warp changes any of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import warp as wp
+import warp._src.context as _context
+import warp._src.types as _types
+import warp._src.utils as _utils
+
+from . import locks
+from .warp_types import OBJECTS
+
+
+class Watcher(Protocol):
+    """What a program's run does with its calls of Warp."""
+
+    def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        """``wp.launch`` with its arguments by name."""
+
+    def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        """A library function of ``LIBRARY`` with its arguments by name."""
+
+    def refuse(self, name: str) -> None:
+        """A call that a program can't make: raises."""
+
+    def read(self, name: str, array: Any) -> None:
+        """An array's data goes where it isn't followed any more."""
+
+    def made(self, value: Any) -> None:
+        """A Mesh, Bvh, HashGrid or Volume was made."""
+
+
+LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "copy": (("src",), ("dest",)),
+    "fill_": ((), ("self",)),
+    "zero_": ((), ("self",)),
+    "array_scan": (("in_array",), ("out_array",)),
+    "radix_sort_pairs": (("keys", "values"), ("keys", "values")),
+    "segmented_sort_pairs": (("keys", "values", "segment_start_indices", "segment_end_indices"), ("keys", "values")),
+    "runlength_encode": (("values",), ("run_values", "run_lengths", "run_count")),
+    "array_sum": (("values",), ("out",)),
+    "array_inner": (("a", "b"), ("out",)),
+}
+"""Warp's functions that work on arrays without a launch: the arguments that they read, and those that they write."""
+
+NATIVE = {
+    "wp_memcpy_": "copy",
+    "wp_array_copy_": "copy",
+    "wp_array_scan_": "utils.array_scan",
+    "wp_radix_sort_pairs_": "utils.radix_sort_pairs",
+    "wp_segmented_sort_pairs_": "utils.segmented_sort_pairs",
+    "wp_runlength_encode_": "utils.runlength_encode",
+    "wp_array_sum_": "utils.array_sum",
+    "wp_array_inner_": "utils.array_inner",
+}
+"""Warp's native functions that do the work of those, by how their names begin."""
+
+_local = threading.local()
+_lock = locks.plain()
+_users = 0
+_installed: list[tuple[Any, str, Any, Any]] = []
+
+
+@contextlib.contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """This thread's calls of Warp go to ``watcher``."""
+    global _users
+    before = getattr(_local, "watcher", None)
+    with _lock:
+        if _users == 0:
+            _install()
+        _users += 1
+    _local.watcher = watcher
+    try:
+        yield
+    finally:
+        _local.watcher = before
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                _restore()
+
+
+def _install() -> None:
+    for owner, name, make in _targets():
+        original = owner.__dict__[name]
+        setattr(owner, name, wrapper := make(name, original))
+        _installed.append((owner, name, original, wrapper))
+
+
+def _restore() -> None:
+    for owner, name, original, wrapper in reversed(_installed):
+        if owner.__dict__.get(name) is wrapper:  # not what somebody else put there meanwhile
+            setattr(owner, name, original)
+    _installed.clear()
+
+
+@functools.cache
+def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
+    found: list[tuple[Any, str, Callable[[str, Any], Any]]] = [
+        (_context.Launch, "launch", _refused),
+        (wp.Tape, "__enter__", _refused),
+        (wp.array, "numpy", _read),
+        (wp.array, "__array__", _read),
+        (wp.array, "__dlpack__", _read),
+        (wp.array, "__array_interface__", _read_property),
+        (wp.array, "__cuda_array_interface__", _read_property),
+        (wp, "to_torch", _read),
+        (wp, "to_dlpack", _read),
+        (_context, "pack_arg", functools.partial(_guard, "launch")),
+        (_context.runtime, "core", _guarded_core),
+        (threading.Thread, "start", _refused),
+    ]
+    found += [(owner, "__init__", _making) for owner in OBJECTS]
+    for owner in (wp, _context):
+        found += [(owner, "launch", _watched_launch), (owner, "copy", _watched_call)]
+    for name in ("fill_", "zero_"):
+        found += [(wp.array, name, _watched_call), (_types.noncontiguous_array_base, name, _refused)]
+    for owner in (wp.utils, _utils):
+        found += [(owner, name, _watched_call) for name in LIBRARY if name in owner.__dict__ and name != "copy"]
+    return tuple(found)
+
+
+def _take() -> Any:
+    """This thread's watcher; until it is put back, Warp's functions are themselves."""
+    watcher = getattr(_local, "watcher", None)
+    if watcher is not None:
+        _local.watcher = None
+    return watcher
+
+
+class _Binder:
+    """A call's arguments by name, defaults included. What doesn't fit is told by the original's own ``TypeError``."""
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        parameters = inspect.signature(original).parameters.values()
+        self.original = original
+        self.names = tuple(parameter.name for parameter in parameters)
+        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        call = {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
+        if len(call) != len(self.names) or len(args) > len(self.names):
+            self.original(*args, **kwargs)
+        return call
+
+
+@functools.lru_cache(maxsize=64)
+def _watched_launch(name: str, original: Any) -> Any:
+    bind = _Binder(original)
+
+    @functools.wraps(original)
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        watcher = _take()
+        if watcher is None:
+            return original(*args, **kwargs)
+        try:
+            return watcher.launch(original, bind(args, kwargs))
+        finally:
+            _local.watcher = watcher
+
+    return launch
+
+
+@functools.lru_cache(maxsize=64)
+def _watched_call(name: str, original: Any) -> Any:
+    bind = _Binder(original)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        watcher = _take()
+        if watcher is None:
+            return original(*args, **kwargs)
+        try:
+            return watcher.call(name, original, bind(args, kwargs))
+        finally:
+            _local.watcher = watcher
+
+    return call
+
+
+@functools.lru_cache(maxsize=64)
+def _read(name: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def read(array: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher = _take()
+        if watcher is None:
+            return original(array, *args, **kwargs)
+        try:
+            watcher.read(name, array)
+            return original(array, *args, **kwargs)
+        finally:
+            _local.watcher = watcher
+
+    return read
+
+
+@functools.lru_cache(maxsize=64)
+def _refused(name: str, original: Any) -> Any:
+    what = original.__qualname__
+
+    @functools.wraps(original)
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        watcher = getattr(_local, "watcher", None)
+        if watcher is not None:
+            watcher.refuse(what)
+        return original(*args, **kwargs)
+
+    return refused
+
+
+@functools.lru_cache(maxsize=64)
+def _read_property(name: str, original: Any) -> Any:
+    return property(_read(name, original.fget))
+
+
+@functools.lru_cache(maxsize=64)
+def _making(name: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def make(value: Any, *args: Any, **kwargs: Any) -> None:
+        watcher = _take()
+        try:
+            original(value, *args, **kwargs)
+        finally:
+            _local.watcher = watcher
+        if watcher is not None:
+            watcher.made(value)
+
+    return make
+
+
+def _guard(function: str, name: str, original: Any) -> Any:
+    """What a function of Warp's does without that its wrapper has seen the call: it was called by a name bound earlier."""
+
+    def guard(*args: Any, **kwargs: Any) -> Any:
+        watcher = getattr(_local, "watcher", None)
+        if watcher is not None:
+            watcher.refuse(f"{function} by a name imported from warp")
+        return original(*args, **kwargs)
+
+    return guard
+
+
+class _Core:
+    """Warp's native library, with guards in place of the functions of ``NATIVE``."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        for name, original in vars(core).items():
+            function = next((NATIVE[prefix] for prefix in NATIVE if name.startswith(prefix)), None)
+            setattr(self, name, original if function is None else _guard(function, name, original))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+
+@functools.lru_cache(maxsize=1)
+def _guarded_core(name: str, original: Any) -> Any:
+    return _Core(original)
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def is_struct_instance(value: object) -> bool:
+    return bool(_types.is_struct(value))
+
+
+def is_other_array(value: object) -> bool:
+    """An array of Warp's that isn't a plain ``wp.array``, or anything that ``wp.launch`` converts to one."""
+    if isinstance(value, wp.array):
+        return False
+    return (
+        bool(_types.is_array(value))
+        or hasattr(value, "__array_interface__")
+        or (hasattr(value, "__cuda_array_interface__") or hasattr(value, "__array__"))
+    )
+
+
+def root_array(array: Any) -> Any:
+    """The array that owns the memory that a view shows."""
+    while isinstance(array._ref, wp.array):
+        array = array._ref
+    return array
+
+
+def element_size(dtype: Any) -> int:
+    return int(_types.type_size_in_bytes(dtype))
+
+
+def byte_range(array: Any) -> tuple[int, int]:
+    """The first byte of an array and the one after its last."""
+    low = high = int(array.ptr)
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        if stride < 0:
+            low += stride * (size - 1)
+        else:
+            high += stride * (size - 1)
+    return low, high + element_size(array.dtype)

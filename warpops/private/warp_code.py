@@ -1,0 +1,392 @@
+"""Warp's private side: loaded code, and kernels made of kernels.
+
+``tests/test_warp_private.py`` fails first when a new Warp changes any of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import inspect
+import itertools
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import warp as wp
+import warp._src.codegen as _codegen
+import warp._src.context as _context
+import warp._src.types as _types
+
+from ..errors import ArgumentError, GradientError
+from . import locks
+from .warp_types import admits, argument_types, type_name
+
+locks.renewed(getattr(_codegen, "_codegen_lock", None))
+
+_exec_ids = itertools.count(1_000_000, 1_000)
+
+
+def backward_enabled(kernel: Any) -> bool:
+    """Whether the kernel is compiled with its adjoint."""
+    own = kernel.options.get("enable_backward")
+    if own is None:
+        own = kernel.module.options.get("enable_backward", True)
+    return bool(own)
+
+
+def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
+    """A generic kernel for concrete argument types, as a copy in a module of its own. ``op`` is the name for messages.
+
+    Warp builds all overloads of a module together, so that one which can't be built would take the rest with it.
+    """
+    module = _context.Module(f"{kernel.module.name}_{kernel.key.split('.')[-1]}", None)
+    module.options = dict(kernel.module.options)
+    # Code on the CPU is found by the module's name and this number, which starts at zero in each module.
+    module.cpu_exec_id = next(_exec_ids)
+    copy = _context.Kernel(
+        func=kernel.func,
+        key=kernel.key,
+        module=module,
+        options=dict(kernel.options),
+        code_transformers=kernel.adj.transformers,
+        source=kernel.adj.source,
+    )
+    concrete = copy.add_overload(types)
+    concrete.op_name = op
+    return concrete
+
+
+def share_scalars(left: Any, right: Any) -> bool:
+    """Whether two generic element types can have one scalar type in common."""
+    return any(admits(left, scalar) and admits(right, scalar) for scalar in _types.scalar_types)
+
+
+_loading = locks.reentrant()
+
+
+class Loaded(typing.NamedTuple):
+    """The code of one kernel. Whoever runs it holds this object: Warp unloads code with the last reference to ``exec``."""
+
+    exec: Any
+    forward: Any
+    adjoint: Any
+    """A function of packed bounds, arguments and explicit adjoints; None where the kernel has no backward."""
+    hashers: Any
+    """The module's, as they were: Warp makes new ones when it has to be loaded again."""
+
+    def entry(self, adjoint: bool) -> Any:
+        return self.adjoint if adjoint else self.forward
+
+    def address(self, adjoint: bool) -> int:
+        """Where an entry point is."""
+        return ctypes.cast(self.entry(adjoint), ctypes.c_void_p).value or 0
+
+
+class Compiled:
+    """One kernel, loaded on one device: calls its entry points with packed arguments.
+
+    The argument structs arrive as ``bytes`` (one immutable object per launch, so any number of threads may launch),
+    laid out as ``struct_layout`` says. The module is loaded again when Warp has marked it modified, as ``wp.launch``
+    would do.
+    """
+
+    __slots__ = ("block_dim", "device", "kernel", "loaded", "module")
+
+    loaded: Loaded
+
+    def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
+        self.kernel = kernel
+        self.module = kernel.module
+        self.device = device
+        self.block_dim = block_dim
+
+    @property
+    def has_adjoint(self) -> bool:
+        return self.current().adjoint is not None
+
+    def load(self) -> Loaded:
+        """Build and load the module where that is needed, and look the entry points up.
+
+        Warp's own loading isn't made for several threads, and its modules are shared by kernels.
+        """
+        with _loading:
+            self.loaded = self._load()
+            return self.loaded
+
+    def _load(self, last: bool = False) -> Loaded:
+        # Until Warp 1.16 a second attempt may build something else out of what the first one left.
+        failed = getattr(self.kernel, "build_error", None)
+        if failed is not None:
+            raise ArgumentError(failed)
+        hashers = self.module.hashers
+        try:
+            found = self.module.load(self.device, self.block_dim)
+        except Exception as error:
+            if getattr(self.kernel, "op_name", None) is None:
+                raise
+            types = ", ".join(f"'{name}': {type_name(warp_type)}" for name, warp_type in argument_types(self.kernel))
+            wanted = f"{self.kernel.op_name}: the generic kernel can't be built for the types of this call ({types})"
+            self.kernel.build_error = f"{wanted}: {error}"
+            raise ArgumentError(self.kernel.build_error) from error
+        if not found:
+            raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
+        try:
+            hooks = found.get_kernel_hooks(self.kernel)
+        except KeyError:
+            if last:
+                raise
+            # Another thread was building the module when the kernel came into it: Warp took that for all there is.
+            self.module.mark_modified()
+            return self._load(last=True)
+        return Loaded(found, hooks.forward, hooks.backward, hashers)
+
+    def current(self) -> Loaded:
+        """The code of the kernel as it is now."""
+        loaded = self.loaded
+        return loaded if self.module.hashers is loaded.hashers else self.load()
+
+    def forward(self, bounds: bytes, arguments: bytes) -> None:
+        loaded = self.loaded
+        if self.module.hashers is not loaded.hashers:
+            loaded = self.load()
+        loaded.forward(bounds, arguments)
+
+    def adjoint(self, bounds: bytes, arguments: bytes, adjoints: bytes) -> None:
+        loaded = self.loaded
+        if self.module.hashers is not loaded.hashers:
+            loaded = self.load()
+        if loaded.adjoint is None:
+            raise no_adjoint(self.kernel)
+        loaded.adjoint(bounds, arguments, adjoints)
+
+
+def disown(kernel: Any) -> None:
+    """Take a kernel out of its module, which is built with all that it has."""
+    module = kernel.module
+    if module.kernels.get(kernel.key) is kernel:
+        del module.kernels[kernel.key]
+    module._live_kernels.discard(kernel)
+    module.mark_modified()
+
+
+def no_adjoint(kernel: Any) -> GradientError:
+    """What is said where a gradient is asked of a kernel that was built without its adjoint."""
+    return GradientError(
+        f"{kernel.key}: the kernel is compiled without its backward (enable_backward=False), so that it has no gradient"
+    )
+
+
+_ready = False
+
+
+def runtime_ready() -> None:
+    """Start Warp quietly where nobody has yet. Warp starts in steps, which other threads mustn't see."""
+    global _ready
+    if not _ready:
+        with _loading:
+            wp.init()
+            _ready = True
+
+
+def resolved_block_dim(device: Any, block_dim: int | None) -> int:
+    """The block size that Warp launches with."""
+    resolve = getattr(_context, "_resolve_launch_block_dim", None)
+    if resolve is not None:
+        return int(resolve(device, block_dim))
+    # Until Warp 1.17 a block on the CPU is one thread.
+    return 1 if device.is_cpu else int(block_dim or 256)
+
+
+def launch_rank(kernel: Any) -> int:
+    """The rank of ``wp.tid()``, known once the module is loaded (1 for a kernel that doesn't call it)."""
+    return int(kernel.adj.kernel_dim)
+
+
+def has_entry_point(kernel: Any, block_dim: int) -> bool:
+    """Whether the entry points can be called directly on the CPU."""
+    return block_dim == 1 and bool(getattr(kernel, "uses_warp_entry_point_abi", True))
+
+
+def capturing() -> bool:
+    """Whether Warp records what is launched."""
+    return getattr(_context.runtime, "_apic_capture", None) is not None
+
+
+# --- kernels made of kernels ------------------------------------------------------------------------------------------
+
+
+def is_rewritable(kernel: Any) -> bool:
+    """Whether a kernel's source is all that there is to it: no transformers, no clusters, no entry point of its own."""
+    options = {**kernel.module.options, **kernel.options}
+    return (
+        not kernel.adj.transformers
+        and getattr(kernel, "uses_warp_entry_point_abi", True)
+        and (options.get("cluster_dim") or 1) == 1
+        and not getattr(kernel.adj, "ref_params", None)
+    )
+
+
+def sibling_kernel(kernel: Any, function: Any, key: str) -> Any:
+    """A kernel of another function with the options of ``kernel``, in a module of its own: the user's isn't rebuilt."""
+    options = {"module": "unique", "module_options": dict(kernel.module.options), **kernel.options}
+    if "name" in inspect.signature(wp.kernel).parameters:
+        return wp.kernel(function, name=key, **options)
+    function.__qualname__ = key  # until Warp 1.16 a kernel's name is its function's
+    return wp.kernel(function, **options)
+
+
+def sibling_function(function: Any, key: str, overload_of: Any = None) -> Any:
+    """A ``wp.Function`` of a Python function, in a module of its own; ``overload_of`` gets it as another overload, and is
+    what is returned then."""
+    made = wp.func(function, name=key, module="unique")
+    if overload_of is None:
+        return made
+    overload_of.add_overload(made)
+    return overload_of
+
+
+def builtin(name: str) -> Any:
+    """One of Warp's builtins, a hidden one too."""
+    return _context.builtin_functions[name]
+
+
+def give_adjoint(function: Any, adjoint: Any) -> None:
+    """Let a ``wp.Function`` have an adjoint of its own."""
+    wp.func_grad(function)(adjoint)
+
+
+def give_replay(function: Any, replay: Any) -> None:
+    """What the reverse pass runs in place of the function, where it runs forward again."""
+    wp.func_replay(function)(replay)
+
+
+def local_types(kernel: Any) -> list[tuple[Any, Any, dict[str, Any], list[Any]]]:
+    """The types of the variables of a concrete kernel, and of the functions that it calls, as Warp infers them.
+
+    Returns:
+        For each: the Python function, the ``wp.Function`` (None for the kernel), the types by name, and those of the
+        results. A generic function is there once for each set of types.
+    """
+    with _loading:
+        module = _context.Module(f"{kernel.module.name}_types", None)
+        module.options = dict(kernel.module.options)
+        copy = _context.Kernel(
+            func=kernel.func,
+            key=kernel.key,
+            module=module,
+            options=dict(kernel.options),
+            code_transformers=kernel.adj.transformers,
+            source=kernel.adj.source,
+        )
+        if copy.is_generic:
+            copy = copy.add_overload([argument.type for argument in kernel.adj.args])
+        resolve = getattr(module, "resolve_options", None)
+        options = dict(module.options) if resolve is None else resolve(wp.config, block_dim=module.options["block_dim"])
+        options |= {"output_arch": None, **kernel.options}
+        builder = _context.ModuleBuilder(module, options)
+        found = [(copy.func, None, copy.adj), *((f.func, f, f.adj) for f in builder.functions)]
+        return [
+            (func, owner, _types_of(adj.symbols), _results_of(adj)) for func, owner, adj in found if func is not None
+        ]
+
+
+def _types_of(symbols: dict[str, Any]) -> dict[str, Any]:
+    types = {name: getattr(variable, "type", None) for name, variable in symbols.items()}
+    return {name: _plain_type(found) for name, found in types.items() if found is not None}
+
+
+def _results_of(adjoint: Any) -> list[Any]:
+    found = adjoint.return_var
+    if found is None:
+        return []
+    variables = found if isinstance(found, (list, tuple)) else [found]
+    return [_plain_type(variable.type) for variable in variables]
+
+
+def _plain_type(warp_type: Any) -> Any:
+    if _types.is_reference(warp_type):
+        warp_type = warp_type.value_type
+    return {int: wp.int32, float: wp.float32, bool: wp.bool}.get(warp_type, warp_type)
+
+
+def is_tile(warp_type: Any) -> bool:
+    return bool(_types.is_tile(warp_type))
+
+
+def size_in_bytes(warp_type: Any) -> int:
+    """How much a value of a type takes; of a type that isn't stored in arrays, 0."""
+    try:
+        return int(_types.type_size_in_bytes(warp_type))
+    except (KeyError, TypeError, AttributeError):
+        return 0
+
+
+# --- what Warp's code generation makes of a source --------------------------------------------------------------------
+
+
+def module_options(kernel: Any) -> dict[str, Any]:
+    """The options that a kernel is built with."""
+    return {**kernel.module.options, **kernel.options}
+
+
+def types_of(found: Any) -> Any:
+    """The type of what Warp made of an expression; a list for several results, None for what isn't a value."""
+    if isinstance(found, _codegen.Var):
+        return _types.strip_reference(found.type)
+    if isinstance(found, (list, tuple)):
+        return [types_of(item) for item in found]
+    return None
+
+
+def watch_build(
+    adjoint: Any,
+    options: dict[str, Any],
+    evaluated: Callable[[Any, Any], None],
+    resolved: Callable[[Any, Any, list[str]], None],
+) -> None:
+    """Let Warp generate the code of a function, and tell what it makes of each node. Nothing of Warp's changes.
+
+    Args:
+        adjoint: the function's.
+        options: of the module.
+        evaluated: called with each node and what came of it.
+        resolved: called with each node in which a function was called, the overload, and the parameters given.
+    """
+    own = copy.copy(adjoint)
+    own.used_by_backward_kernel = own.force_adjoint_codegen = False
+    nodes: list[Any] = []
+
+    def evaluate(node: Any) -> Any:
+        nodes.append(node)
+        try:
+            found = _codegen.Adjoint.eval(own, node)
+        finally:
+            nodes.pop()
+        evaluated(node, found)
+        return found
+
+    def resolve(func: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:
+        found = _codegen.Adjoint.resolve_call(own, func, args, kwargs, *rest, **named)
+        # Warp's own calls, which load and convert, come without the nodes of their arguments.
+        if named.get("arg_nodes") is not None or not found[0].is_builtin():
+            resolved(nodes[-1], found[0], list(found[1]))
+        return found
+
+    own.eval, own.resolve_call = evaluate, resolve
+    with _loading:
+        own.build(None, dict(options))
+
+
+def strict_type(warp_type: Any) -> Any:
+    """A scalar type as Warp has it: ``float`` is ``float32``."""
+    return _types.type_to_warp(warp_type)
+
+
+def operator_name(operator: Any) -> str:
+    """The builtin behind an operator of Python's."""
+    return str(_codegen.builtin_operators[type(operator)])
+
+
+def is_transform(warp_type: Any) -> bool:
+    return getattr(warp_type, "_wp_generic_type_str_", "") == "transform_t"

@@ -1,0 +1,172 @@
+"""Warp's private side: types, their fields and what they are in C.
+
+``tests/test_warp_private.py`` fails first when a new Warp changes any of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import warp as wp
+import warp._src.codegen as _codegen
+import warp._src.types as _types
+
+RETAIN_GRAD = 1
+"""Bit 0 of a descriptor's flags: a store leaves the adjoint in place."""
+
+
+def is_kernel(value: object) -> bool:
+    return isinstance(value, wp.Kernel)
+
+
+def argument_types(kernel: Any) -> Iterator[tuple[str, Any]]:
+    """The kernel's arguments as (name, type), annotations resolved by Warp."""
+    for argument in kernel.adj.args:
+        yield argument.label, argument.type
+
+
+def function_arguments(function: Any) -> dict[str, Any]:
+    """The annotated types of a function's arguments, read and resolved as Warp reads a kernel's."""
+    annotations = _codegen.get_full_arg_spec(function).annotations
+    return {name: _codegen.Var(name, found).type for name, found in annotations.items() if name != "return"}
+
+
+def struct_fields(warp_type: Any) -> dict[str, Any] | None:
+    """The fields of a ``wp.struct`` type by name; None for any other type."""
+    variables = getattr(warp_type, "vars", None)
+    if not isinstance(warp_type, wp._src.codegen.Struct) or variables is None:
+        return None
+    return {name: variable.type for name, variable in variables.items()}
+
+
+def is_array(warp_type: Any) -> bool:
+    return bool(_types.is_array(warp_type))
+
+
+def is_null(array: Any) -> bool:
+    """Whether an array has no memory, though not for being empty of elements."""
+    return array.ptr is None and (array.shape is None or tuple(array.shape) == (0,))
+
+
+def is_plain_array(warp_type: Any) -> bool:
+    return bool(_types.matches_array_class(warp_type, wp.array))
+
+
+def is_texture(warp_type: Any) -> bool:
+    return "texture" in getattr(warp_type, "__name__", "").lower()
+
+
+def is_function_type(warp_type: Any) -> bool:
+    return (
+        warp_type in (Callable, typing.Callable, wp.Function)
+        or typing.get_origin(warp_type) is Callable
+        or isinstance(warp_type, wp.Function)
+    )
+
+
+def type_name(warp_type: Any) -> str:
+    """A type as Warp's own messages print it."""
+    if is_array(warp_type):
+        text = repr(warp_type)
+        if not text.startswith("array("):
+            return text
+        # One spelling, whether annotated as wp.array[float] or wp.array(dtype=float).
+        element = type_name(warp_type.dtype)
+        rank = "" if warp_type.ndim == 1 else f"{warp_type.ndim}d"
+        return f"wp.array{rank}[{'wp.' if hasattr(wp, element) else ''}{element}]"
+    fields = struct_fields(warp_type)
+    if fields is not None:
+        return str(warp_type.key)
+    return str(_types.type_repr(warp_type)).removeprefix("warp._src.types.")
+
+
+def overload_types(kernel: Any) -> list[list[Any]]:
+    """The argument types of each overload that a generic kernel has."""
+    return [[argument.type for argument in own.adj.args] for own in list(kernel.overloads.values())]
+
+
+def same_types(left: list[Any], right: list[Any]) -> bool:
+    """Whether two lists of concrete types are equal to Warp."""
+    return bool(_types.get_signature(left) == _types.get_signature(right))
+
+
+def is_generic_scalar(warp_type: Any) -> bool:
+    """Whether a type stands for several scalar types."""
+    return warp_type is Any or bool(_types.type_is_generic_scalar(warp_type))
+
+
+def admits(template: Any, scalar: Any) -> bool:
+    """Whether a generic element type can have a scalar type."""
+    inner = getattr(template, "_wp_scalar_type_", template)
+    if not is_generic_scalar(inner):
+        return bool(inner is scalar)
+    return bool(inner is Any or _types.type_matches_template(scalar, inner))
+
+
+def is_float(scalar: Any) -> bool:
+    return scalar in _types.float_types or scalar is float
+
+
+def array_annotation(dtype: Any, ndim: int) -> Any:
+    return wp.array(dtype=dtype, ndim=ndim)
+
+
+def with_element(template: Any, scalar: Any, component: tuple[int, ...]) -> Any:
+    """The concrete element type for a generic one: a scalar, vector, matrix, quaternion or transform."""
+    kind = getattr(template, "_wp_generic_type_str_", "")
+    if kind == "quat_t":
+        return _types.quaternion(scalar)
+    if kind == "transform_t":
+        return _types.transformation(scalar)
+    if not component or (template is not Any and not kind):
+        return scalar
+    if len(component) == 1:
+        return _types.vector(component[0], scalar)
+    return _types.matrix(component, scalar)
+
+
+def argument_ctype(warp_type: Any) -> Any:
+    """The ctypes type that a kernel argument has in Warp's argument struct."""
+    if is_array(warp_type):
+        return _types.array_t
+    if struct_fields(warp_type) is not None:
+        return warp_type.ctype
+    if hasattr(warp_type, "_wp_scalar_type_"):
+        return warp_type
+    return warp_type._type_
+
+
+def unpack_argument(warp_type: Any, packed: bytes, offset: int) -> Any:
+    """One argument of ``packed`` as ``wp.launch`` takes it: a descriptor, a number, a vector or a struct."""
+    ctype = argument_ctype(warp_type)
+    value = ctype.from_buffer_copy(packed, offset)
+    if is_array(warp_type):
+        return value
+    if struct_fields(warp_type) is not None:
+        instance = warp_type()
+        ctypes.memmove(ctypes.addressof(instance._ctype), ctypes.addressof(value), ctypes.sizeof(value))
+        return instance
+    if hasattr(warp_type, "_wp_scalar_type_"):
+        return value
+    if warp_type is wp.float16:
+        return _types.half_bits_to_float(value.value)
+    if warp_type is getattr(wp, "bfloat16", None):
+        return _types.bfloat16_bits_to_float(value.value)
+    return value.value
+
+
+def struct_layout(warp_types: list[Any]) -> Any:
+    """The ctypes structure that Warp's CPU launch builds from a kernel's arguments, in their order."""
+    fields = [(f"a{i}", argument_ctype(t)) for i, t in enumerate(warp_types)]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+
+
+def make_struct(title: str, fields: dict[str, Any]) -> Any:
+    """A ``wp.struct`` type."""
+    return wp.struct(type(title, (), {"__annotations__": fields, "__module__": __name__}), module="unique")
+
+
+OBJECTS = (wp.Mesh, wp.Bvh, wp.HashGrid, wp.Volume)

@@ -1,0 +1,1 @@
+"""One op of a Python function that launches several kernels."""

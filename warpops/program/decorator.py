@@ -1,0 +1,142 @@
+"""``warp_program``: one op of a Python function that launches several kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import warp as wp
+
+from ..backward import declared_backward
+from ..build import build_backward
+from ..calls.generic import align, resolve_types
+from ..calls.instances import Instance
+from ..errors import SignatureError
+from ..kernel.signature import KernelSignature
+from ..op import WarpOp
+from ..options import Dim
+from ..plan.declaration import Declaration, declare
+from ..plan.model import OpPlan
+from ..plan.planner import plan_op
+from .emit import make_instance
+from .kernel import as_program, declared_effects, program_signature
+
+
+def warp_program(
+    signature: str | None = None,
+    /,
+    *,
+    name: str | None = None,
+    shapes: Mapping[str, Dim] | None = None,
+    init: str | float | Mapping[str, str | float] | None = None,
+    mutates: str | Iterable[str] | None = None,
+    scratch: str | Iterable[str] | None = None,
+    sizes: str | Iterable[str] | None = None,
+    optional: str | Iterable[str] | None = None,
+    nondiff: str | Iterable[str] | None = None,
+    tensor_scalars: str | Iterable[str] | None = None,
+    backward: wp.Kernel | WarpOp | Callable[..., Any] | None = None,
+) -> Callable[[Callable[..., None]], WarpOp]:
+    """Make a function that launches several kernels one PyTorch operator.
+
+    The function's arguments are annotated as a kernel's. It gets a ``wp.array`` for each tensor, and numbers, and
+    launches kernels with ``wp.launch``, with loops and branches over the numbers. It may also call ``wp.copy``,
+    ``array.fill_``, ``array.zero_``, ``wp.utils.array_scan`` and the sorts of ``wp.utils``. It returns nothing: results
+    are what it writes into the arrays on the right of the signature.
+
+    The gradient runs the function again on private copies, then the adjoint of each launch, last first. So the function
+    must do the same each time it is given the same arguments. Copies, fills and scans have gradients; sorts and sums of
+    ``wp.utils`` have none.
+
+    Launches go to the tensors' device and to PyTorch's current stream. Give arrays that the function makes for itself
+    that device (``wp.zeros(n, device=x.device)``); their memory is Warp's. Better is ``scratch``, which is PyTorch's.
+
+    Args:
+        signature: ``"inputs -> outputs"``, as in :func:`warpops.warp_op`. An array on both sides is in-out. Each output
+            needs its sizes, in brackets or in ``shapes``: the function isn't read.
+        name: ``"namespace::op"``; by default the root package of the function's module and its name.
+        shapes: output shapes by name, in place of brackets.
+        init: what outputs hold before the function runs: ``"auto"`` (zeros), ``"zeros"``, ``"empty"``, a number, or a
+            dict by output.
+        mutates: arrays that are changed in place.
+        scratch: arrays made for the run and not returned, as in ``"tmp[n, 3]"``. They start as zeros.
+        sizes: extra int arguments of the op, for use in shapes.
+        optional: arrays that may be None.
+        nondiff: inputs that get no gradient.
+        tensor_scalars: numbers that arrive as 0-d CPU tensors, so that a change costs no recompilation.
+        backward: a kernel or a ``WarpOp`` that computes the gradients in place of the launches' adjoints.
+
+    Returns:
+        A decorator that makes a :class:`WarpOp` of the function.
+
+    Raises:
+        SignatureError: the declaration can't be read or says too little; at a call, where the function writes an input.
+        GradientError: in backward, where the gradient passes through a call that has none.
+
+    Example:
+        >>> import torch, warp as wp
+        >>> from warpops import warp_program
+        >>> @wp.kernel
+        ... def blur(x: wp.array[float], y: wp.array[float]):
+        ...     i = wp.tid()
+        ...     n = x.shape[0]
+        ...     y[i] = 0.5 * x[i] + 0.25 * (x[(i + 1) % n] + x[(i + n - 1) % n])
+        >>> @warp_program("x[n] -> y[n]", scratch="tmp[n]")
+        ... def blur_twice(x: wp.array[float], y: wp.array[float], tmp: wp.array[float]):
+        ...     wp.launch(blur, dim=x.shape, inputs=[x], outputs=[tmp])
+        ...     wp.launch(blur, dim=x.shape, inputs=[tmp], outputs=[y])
+        >>> x = torch.tensor([16.0, 0.0, 0.0, 0.0], requires_grad=True)
+        >>> blur_twice(x)
+        tensor([6., 4., 2., 4.], grad_fn=<blur_twiceBackward>)
+    """
+    if signature is not None and not isinstance(signature, str):
+        raise SignatureError(
+            'warp_program: give the signature first, as in @warp_program("x[n] -> y[n]"): the function isn\'t read'
+        )
+    options = {
+        "name": name,
+        "shapes": shapes,
+        "init": init,
+        "mutates": mutates,
+        "scratch": scratch,
+        "sizes": sizes,
+        "optional": optional,
+        "nondiff": nondiff,
+        "tensor_scalars": tensor_scalars,
+        "backward": backward,
+    }
+    return lambda function: build(function, signature, options)
+
+
+def build(function: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
+    """Inspect, declare, plan, generate, register: as for a kernel, with the declaration believed."""
+    program = as_program(function)
+    declaration = declare(program.key, signature, **options)
+    if declaration.right is None:
+        declaration = dataclasses.replace(declaration, right=())
+    found = program_signature(program)
+    program.is_generic = found.generic
+    plan = _plan(found, declaration)
+
+    def make(name: str, values: dict[str, Any]) -> Instance:
+        concrete = program_signature(program.add_overload(resolve_types(name, plan, values)))
+        return align(make_instance(name, _plan(concrete, declaration)), plan)
+
+    backward = None
+    if declaration.backward is not None and plan.gradient == "custom":
+        backward = declared_backward(plan, declaration.backward, build_backward)
+    return WarpOp(plan, make, None if found.generic else (lambda name: make_instance(name, plan)), backward)
+
+
+def _plan(found: KernelSignature, declaration: Declaration) -> OpPlan:
+    try:
+        plan = plan_op(found, declaration, declared_effects(found, declaration))
+    except SignatureError as error:
+        text = str(error).replace("the kernel", "the program").replace("@warp_op", "@warp_program")
+        raise SignatureError(text) from None
+    if plan.gradient != "adjoint":
+        return plan
+    return dataclasses.replace(
+        plan, gradient_why="the program run again on private copies, then its launches' adjoints, last first"
+    )

@@ -1,0 +1,87 @@
+"""A program in place of a kernel: its types, and its effects as they were declared."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ..effects import ArrayEffects, Effects, Site
+from ..errors import SignatureError
+from ..kernel.signature import KernelSignature, inspect_kernel
+from ..plan.declaration import Declaration
+from ..private import warp_types as private_warp_types
+
+
+class Program:
+    """A program's function with its types: what a ``wp.Kernel`` is to a kernel's op."""
+
+    def __init__(self, function: Callable[..., None], arguments: list[tuple[str, Any]]) -> None:
+        self.func = function
+        self.key = function.__name__
+        code = function.__code__
+        self.adj = types.SimpleNamespace(
+            args=[types.SimpleNamespace(label=label, type=warp_type) for label, warp_type in arguments],
+            filename=code.co_filename,
+            fun_lineno=code.co_firstlineno,
+        )
+        self.options: dict[str, Any] = {"enable_backward": True}
+        self.is_generic = False
+        self.overloads: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<Program {self.func.__qualname__}>"
+
+    def add_overload(self, warp_types: list[Any]) -> Program:
+        """The program for concrete types, as for a generic kernel."""
+        labels = [argument.label for argument in self.adj.args]
+        return Program(self.func, list(zip(labels, warp_types, strict=True)))
+
+
+def as_program(function: Any) -> Program:
+    """A program of an annotated function."""
+    if not isinstance(function, types.FunctionType):
+        advice = "; for one kernel use warp_op" if private_warp_types.is_kernel(function) else ""
+        raise SignatureError(
+            f"warp_program takes an annotated Python function, and got {type(function).__name__}{advice}"
+        )
+    code = function.__code__
+    where = f"({code.co_filename}:{code.co_firstlineno})"
+    if code.co_flags & 0x0C or code.co_kwonlyargcount or code.co_posonlyargcount:
+        raise SignatureError(
+            f"{function.__name__}: a program's arguments are plain ones, as a kernel's: no *args, **kwargs, / or * "
+            f"{where}"
+        )
+    found = private_warp_types.function_arguments(function)
+    missing = [name for name in code.co_varnames[: code.co_argcount] if name not in found]
+    if missing:
+        raise SignatureError(
+            f"{function.__name__}: the argument '{missing[0]}' has no annotation; annotate it as a kernel's, as in "
+            f"{missing[0]}: wp.array[float] {where}"
+        )
+    return Program(function, [(name, found[name]) for name in code.co_varnames[: code.co_argcount]])
+
+
+def program_signature(program: Program) -> KernelSignature:
+    found = inspect_kernel(program)
+    return dataclasses.replace(found, program=True, generic=any(leaf.generic for leaf in found.leaves))
+
+
+def declared_effects(found: KernelSignature, declaration: Declaration) -> Effects:
+    """What the program does to its arrays, by its declaration. Nothing need be saved: the gradient runs it again."""
+    written = {term.name for term in (*(declaration.right or ()), *declaration.scratch)}
+    written |= {*declaration.mutates, *(name for name, _ in declaration.shapes)}
+    here = (Site(found.file, found.line),)
+    arrays = {
+        leaf.label: ArrayEffects(
+            leaf.label,
+            leaf.ndim,
+            stores=here if leaf.label in written else (),
+            reads_back=False,
+            filled_why="a program's writes aren't followed",
+        )
+        for leaf in found.leaves
+        if leaf.is_array
+    }
+    return Effects(found.file, found.line, 0, arrays)

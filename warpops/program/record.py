@@ -1,0 +1,385 @@
+"""One run of a program: its launches checked as they come, and recorded where gradients are wanted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import torch
+import warp as wp
+
+from ..arguments.handle import check_unchanged, remember, stamp
+from ..effects import Effects
+from ..errors import GradientError, GradientWarning, SignatureError
+from ..launch.reverse import load
+from ..private import warp_code, warp_types
+from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
+from ..rewrite.loops import choose_adjoint
+from .checks import check_followed, check_handles, check_launch, leaves
+from .launches import Called, Launched, StructValue, frozen, refs_in, settled
+from .memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+_warned: set[tuple[str, str]] = set()
+
+
+class Run:
+    """Watches one run of a program. It checks in every run, and records in those of a backward."""
+
+    def __init__(self, op: str, device: Any, stream: Any, recording: bool) -> None:
+        self.op, self.device, self.stream, self.recording = op, device, stream, recording
+        self.blocks: list[Block] = []
+        self.events: list[Launched | Called] = []
+        self.objects: list[Any] = []
+        """The objects of Warp that the program makes: its recorded launches need them."""
+
+    def add(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        given: bool = False,
+        gradient: torch.Tensor | None = None,
+        active: bool = False,
+        reached: bool = False,
+    ) -> None:
+        """An array of the program's own arguments, dense."""
+        if tensor.numel() == 0:
+            return
+        low = tensor.data_ptr()
+        self.blocks.append(
+            Block(
+                low,
+                low + tensor.numel() * tensor.element_size(),
+                name,
+                bytes_of(tensor) if self.recording else tensor,
+                tensor,
+                given,
+                bytes_of(gradient) if gradient is not None else None,
+                active,
+                reached,
+            )
+        )
+
+    def overlaps(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor shares memory with one that was added."""
+        low = tensor.data_ptr()
+        high = low + tensor.numel() * tensor.element_size()
+        return any(block.low < high and low < block.high for block in self.blocks)
+
+    def block_of(self, array: Any) -> Block | None:
+        pointer = array.ptr
+        for block in self.blocks:
+            if block.low <= pointer < block.high:
+                return block
+        if not self.recording:
+            return None
+        root = root_array(array)
+        low, high = byte_range(root)
+        if not low <= pointer < high:
+            low, high = byte_range(array)
+        whole: Any = wp.array(ptr=low, dtype=wp.uint8, shape=(high - low,), device=array.device)
+        block = Block(low, high, "an array of the program's own", wp.to_torch(whole), root)
+        self.blocks.append(block)
+        return block
+
+    def ref(self, label: str, array: Any, use: Use) -> Ref:
+        block = self.block_of(array) if array.size else None
+        low, high = byte_range(array) if array.size else (0, 0)
+        if block is not None and block.given and use.writes:
+            if use.sure:
+                self.refuse_write(block, use)
+            use = replace(use, writes=False)
+        live = block is not None and block.active and is_float(array.dtype)
+        return Ref(
+            label, array.dtype, tuple(array.shape), tuple(array.strides), array.ptr or 0, low, high, block, use, live
+        )
+
+    def refuse_write(self, block: Block, use: Use) -> NoReturn:
+        where = f" at {use.site}: `{use.site.code}`" if hasattr(use.site, "code") else f", in {use.site}"
+        raise SignatureError(
+            f"{self.op}: '{block.name}' is an input, and the program writes it{where}. Name it on the right (fresh "
+            f"output), on both sides (in-out), in mutates (changed in place), or work on scratch"
+        )
+
+    # --- what Warp's functions come to --------------------------------------------------------------------------------
+
+    def refuse(self, name: str) -> None:
+        advice = {
+            "Launch.launch": "recorded launches aren't seen by the op; call wp.launch",
+            "Tape.__enter__": "the op differentiates a program by itself; leave the tape out",
+            "Thread.start": "launches of another thread aren't seen by the op; launch in the program's own",
+        }.get(name, "take plain arrays")
+        function, _, early = name.partition(" by a name ")
+        if early:
+            advice = f"write wp.{function}, which the op can follow"
+        raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice}")
+
+    def made(self, value: Any) -> None:
+        self.objects.append(value)
+        remember(value)
+
+    def read(self, name: str, array: Any) -> None:
+        if self.recording and isinstance(array, wp.array) and array.size and is_float(array.dtype):
+            block = self.block_of(array)
+            if block is not None and block.active:
+                raise GradientError(
+                    f"{self.op}: the program reads '{block.name}' as numbers with {name}, through which no gradient "
+                    f"can flow; keep it in arrays, call under torch.no_grad(), or name the inputs that it depends on "
+                    f"in nondiff"
+                )
+
+    def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        kernel = call["kernel"]
+        if call["stream"] is None:
+            if call["device"] is None:
+                call["device"] = self.device
+            if self.stream is not None and wp.get_device(call["device"]) == self.device:
+                call["stream"] = self.stream
+        call["record_tape"] = False
+        if not isinstance(kernel, wp.Kernel):
+            return original(**call)  # which has the message
+        if call["record_cmd"]:
+            self.refuse("wp.launch(record_cmd=True)")
+        arguments = (*call["inputs"], *call["outputs"])
+        names = [name for name, _ in warp_types.argument_types(kernel)]
+        if len(arguments) != len(names):
+            return original(**call)
+        if call["adjoint"]:
+            if self.recording:
+                raise GradientError(
+                    f"{self.op}: the program launches the adjoint of {kernel.key}, which has no adjoint itself"
+                )
+            return original(**call)
+        effects, uses = uses_of(kernel)
+        given = dict(leaves(kernel, arguments))
+        check_launch(self.op, kernel, effects, given, call["dim"])
+        device = call["device"] if call["stream"] is None else call["stream"].device
+        objects = check_handles(self.op, kernel, effects, given, device)
+        if not self.recording:
+            self._check_inputs(given, uses)
+            return original(**call)
+        spans = [(block.low, block.high) for block in self.blocks]
+        check_followed(self.op, kernel, effects, given, spans)
+        taken = self._arguments(kernel, names, arguments, uses)
+        return self._record(original, call, kernel, effects, taken, objects)
+
+    def _check_inputs(self, given: dict[str, Any], uses: dict[str, Use]) -> None:
+        """Refuse a launch that surely writes one of the program's inputs."""
+        for label, use in uses.items():
+            value = given.get(label)
+            block = self.block_of(value) if use.sure and isinstance(value, wp.array) and value.size else None
+            if block is not None and block.given:
+                self.refuse_write(block, use)
+
+    def _arguments(
+        self, kernel: Any, names: list[str], arguments: tuple[Any, ...], uses: dict[str, Use]
+    ) -> tuple[Any, ...]:
+        types = [warp_type for _, warp_type in warp_types.argument_types(kernel)]
+        return tuple(
+            self._argument(kernel, name, warp_type, value, uses)
+            for name, warp_type, value in zip(names, types, arguments, strict=True)
+        )
+
+    def _argument(self, kernel: Any, label: str, warp_type: Any, value: Any, uses: dict[str, Use]) -> Any:
+        if isinstance(value, wp.array):
+            return self.ref(label, value, uses.get(label, Use()))
+        if is_struct_instance(value):
+            fields = warp_types.struct_fields(value._cls) or {}
+            return StructValue(
+                value._cls,
+                {
+                    name: self._argument(kernel, f"{label}.{name}", field_type, getattr(value, name), uses)
+                    for name, field_type in fields.items()
+                },
+            )
+        if value is not None and warp_types.is_array(warp_type) and is_other_array(value):
+            raise GradientError(
+                f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which the "
+                f"op can't follow gradients; pass a wp.array"
+            )
+        return frozen(value)
+
+    def _record(
+        self,
+        original: Callable[..., Any],
+        call: dict[str, Any],
+        kernel: Any,
+        effects: Effects,
+        arguments: tuple[Any, ...],
+        objects: dict[str, Any],
+    ) -> Any:
+        for value in objects.values():
+            self._warn_of_vertices(kernel, value)
+        refs = list(refs_in(arguments))
+        flows = any(ref.live and ref.use.reads for ref in refs)
+        wanted = flows or any(ref.live and ref.use.writes for ref in refs)
+        values: dict[int, Value] = {}
+        if wanted:
+            for ref in refs:
+                if ref.block is not None and ref.use.state == "before":
+                    values[id(ref)] = ref.block.value(ref.low, ref.high)
+        for ref in refs:
+            if ref.block is not None and ref.use.writes:
+                ref.block.overwrite(ref.low, ref.high)
+        result = original(**call)
+        if not wanted:
+            return result
+        for ref in refs:
+            if ref.block is None:
+                continue
+            if ref.use.state == "after":
+                values[id(ref)] = ref.block.value(ref.low, ref.high)
+            if flows and ref.use.writes and ref.differentiable:
+                ref.block.active = True
+        kept = tuple(settled(argument, values, flows) for argument in arguments)
+        dim = tuple(call["dim"]) if isinstance(call["dim"], list) else call["dim"]
+        options = {"max_blocks": call["max_blocks"], "block_dim": call["block_dim"], "device": call["device"]}
+        stamps = {label: (value, stamp(value)) for label, value in objects.items()}
+        self.events.append(Launched(kernel, effects, dim, options, kept, tuple(refs_in(kept)), stamps))
+        return result
+
+    def _warn_of_vertices(self, kernel: Any, value: Any) -> None:
+        """A mesh's own arrays get no gradient from what the kernel asks the mesh."""
+        arrays = (value.points, value.velocities) if isinstance(value, wp.Mesh) else ()
+        blocks = [self.block_of(array) for array in arrays if isinstance(array, wp.array) and array.size]
+        if any(block is not None and block.active for block in blocks) and (self.op, "a mesh") not in _warned:
+            _warned.add((self.op, "a mesh"))
+            warnings.warn(
+                f"{self.op}: the program makes a mesh of arrays that require a gradient, which they don't get from what "
+                f"the kernel {kernel.key} asks the mesh",
+                GradientWarning,
+                stacklevel=2,
+            )
+
+    def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        reads, writes = LIBRARY[name]
+        title = f"wp.array.{name}" if name.endswith("_") else f"wp.{name}" if name == "copy" else f"wp.utils.{name}"
+        refs: dict[str, Ref] = {}
+        for argument in dict.fromkeys((*reads, *writes)):
+            array = call[argument]
+            if self.recording and is_other_array(array):
+                raise GradientError(
+                    f"{self.op}: the program calls {title} on a {type(array).__name__}, through which the op can't "
+                    f"follow gradients; pass a wp.array"
+                )
+            if isinstance(array, wp.array) and array.size:
+                written = argument in writes
+                refs[argument] = self.ref(argument, array, Use(argument in reads, None, written, written, title, True))
+        if not self.recording:
+            return self._call(original, call)
+        sources = [refs[a] for a in reads if a in refs and refs[a].live]
+        targets = [refs[a] for a in writes if a in refs and refs[a].block is not None and refs[a].differentiable]
+        for argument in writes:
+            if argument in refs:
+                block = refs[argument].block
+                assert block is not None
+                block.overwrite(refs[argument].low, refs[argument].high)
+        if sources and not targets and name in ("array_sum", "array_inner"):
+            self.read(title, call[reads[0]] if refs[reads[0]].live else call[reads[-1]])
+        result = self._call(original, call)
+        if not sources and not any(ref.live for ref in targets):
+            return result
+        for ref in targets:
+            assert ref.block is not None
+            ref.block.active = ref.block.active or bool(sources)
+        if targets:
+            refs |= {r.label: replace(r, live=True) for r in targets if r.block is not None and r.block.active}
+            self.events.append(Called(title, tuple(refs.values()), adjoint_of(name, refs, call)))
+        return result
+
+    def _call(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        if self.stream is None:
+            return original(**call)
+        if "stream" in call:
+            call["stream"] = call["stream"] or self.stream
+            return original(**call)
+        with wp.ScopedStream(self.stream, sync_enter=False):
+            return original(**call)
+
+    # --- backward -----------------------------------------------------------------------------------------------------
+
+    def backward(self) -> None:
+        """The adjoints of what was recorded, last first, with the gradients that the blocks hold."""
+        for event in reversed(self.events):
+            written = [ref.block for ref in event.refs if ref.use.writes and ref.live]
+            if not any(block is not None and block.reached for block in written):
+                continue
+            if isinstance(event, Called):
+                if event.adjoint is None:
+                    raise GradientError(
+                        f"{self.op}: the program's gradient passes through {event.name}, which has none; keep it to "
+                        f"ints, or write that step as a kernel"
+                    )
+                event.adjoint()
+            else:
+                self._launch_adjoint(event)
+            for ref in event.refs:
+                if ref.live and ref.block is not None and ref.use.reads:
+                    ref.block.reached = True
+        self.events.clear()
+
+    def _launch_adjoint(self, event: Launched) -> None:
+        kernel = event.kernel
+        choice = choose_adjoint(kernel, event.effects)
+        hazards = [h for h in choice.hazards if h.unless is None or not event.turns_once(h.unless)]
+        for hazard in (h for h in hazards if h.refused):
+            raise GradientError(
+                f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
+                f"({hazard.site})"
+            )
+        if hazards and (self.op, kernel.key) not in _warned:
+            _warned.add((self.op, kernel.key))
+            warnings.warn(
+                f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazards[0].site}: "
+                f"{hazards[0].message}",
+                GradientWarning,
+                stacklevel=2,
+            )
+        if not warp_code.backward_enabled(kernel):
+            raise GradientError(
+                f"{self.op}: the program's gradient passes through the kernel {kernel.key}, which is compiled without "
+                f"its backward (enable_backward=False)"
+            )
+        title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
+        check_unchanged(title, list(event.objects), list(event.objects.values()))
+        if choice.plan is not None:
+            kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
+        private: list[Any] = []
+        arrays = [self._rebuild(argument, private) for argument in event.arguments]
+        adjoints: list[Any] = []
+        for argument, array in zip(kernel.adj.args, arrays, strict=True):
+            known = event.effects.arrays.get(argument.label)
+            if isinstance(array, wp.array):
+                if array.grad is not None and known is not None and known.misled:
+                    raise GradientError(
+                        f"{self.op}: the program's gradient passes through {kernel.key}: {known.misled}"
+                    )
+                adjoints.append(None if known is not None and known.attached_alone else array.grad)
+            else:
+                adjoints.append(array._cls() if is_struct_instance(array) else None)
+        wp.launch(
+            kernel,
+            dim=event.dim,
+            inputs=arrays,
+            adj_inputs=adjoints,
+            adjoint=True,
+            record_tape=False,
+            stream=self.stream,
+            **event.options,
+        )
+
+    def _rebuild(self, argument: Any, private: list[Any]) -> Any:
+        if isinstance(argument, Ref):
+            return argument.array(self.device, private)
+        if isinstance(argument, StructValue):
+            instance = argument.cls()
+            for name, value in argument.fields.items():
+                setattr(instance, name, self._rebuild(value, private))
+            return instance
+        return argument
+
+
+__all__ = ["Run"]

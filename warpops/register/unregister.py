@@ -1,0 +1,189 @@
+"""Taking operators out of PyTorch's registry again, at a time and in an order that it survives.
+
+PyTorch (2.13) knows an operator in two places: the dispatcher, by name and overload name, and TorchScript's table, by
+name, arguments and results. Overloads that differ in nothing but their overload name, such as those of an op that was
+defined twice, share one entry of that table. Removing one removes the entry; removing a second one then stops half-way,
+and leaves a pointer to what is gone: the next look at the name crashes. So between two removals there has to be a
+definition with the same arguments, which renews the entry; until one comes, the second operator stays.
+
+The garbage collector may also ask for a removal while PyTorch walks over the operators of the same name. So nothing is
+removed while anything is being registered.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..private import locks, torch_modes, torch_registry
+
+_lock = locks.reentrant()
+_registering = False
+_entries: set[str] = set()
+"""Entries of TorchScript's table that are there."""
+_callable: dict[tuple[str, str], list[Any]] = {}
+"""The public overloads of each name that can still be called, the newest last."""
+_overloads: dict[tuple[str, str], dict[str, Any]] = {}
+"""The overloads of each name, public and raw, by their own names: PyTorch must not make them anew."""
+_known: dict[Registered, None] = {}
+"""All that is registered, in order. What it holds, no finaliser of PyTorch's takes out behind our back."""
+
+
+def _gone(name: str, *arguments: Any, **named: Any) -> None:
+    raise RuntimeError(f"{name} is gone: its WarpOp was collected")
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(eq=False)
+class Registered:
+    """The operators of one op, from before the first is defined until the last is gone."""
+
+    namespace: str
+    schemas: dict[str, str]
+    """By name, without the namespace, the public one first."""
+    done: Callable[[], None] = _nothing
+    """Called once they are gone."""
+    library: Any = None
+    public: Any = None
+    key: str = ""
+    """The name of all its overloads."""
+    shims: list[Shim] = field(default_factory=list)
+    lease: Callable[[], Any] = tuple
+    """Gives None once nothing can call them any more."""
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.schemas))
+
+    @functools.cached_property
+    def entries(self) -> list[str]:
+        """What they have in TorchScript's table, once they are defined."""
+        return [
+            _entry(torch_modes.parse_schema(f"{self.namespace}::{name}{text}")) for name, text in self.schemas.items()
+        ]
+
+
+class Shim(functools.partial):  # type: ignore[type-arg]
+    """A function that PyTorch is given. PyTorch keeps what it was given for good, so that this is emptied."""
+
+    def empty(self, name: str) -> None:
+        """Let go of the function of an op that nobody holds any more."""
+        self.__setstate__((_gone, (name,), {}, None))  # type: ignore[attr-defined]
+
+
+def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered], tuple[dict[str, Any], Any]]) -> None:
+    """Register the operators of one op; an error, at whatever line, takes all of them back.
+
+    Args:
+        namespace: of the operators.
+        schemas: by name, the public operator's first.
+        fill: defines and implements them in the library that it is given, and looks them up. It returns the overloads
+            by name, and an object that whoever can call them holds.
+    """
+    global _registering
+    operators = Registered(namespace, schemas)
+    with _lock:
+        try:
+            _registering = True
+            _known[operators] = None
+            operators.library = torch.library.Library(namespace, "FRAGMENT")
+            overloads, lease = fill(operators)
+            operators.public = overloads[operators.name]
+            for name, overload in overloads.items():
+                _overloads.setdefault((namespace, name), {})[overload._overloadname] = overload
+            operators.key = operators.public._overloadname
+            _entries.update(operators.entries)
+            _callable.setdefault((namespace, operators.name), []).append(operators.public)
+            for name in schemas:
+                _publish(namespace, name)
+            operators.lease = weakref.ref(lease)
+            weakref.finalize(lease, release).atexit = False
+        except BaseException:
+            _remove(operators)  # all of its entries are there, since it was defined last
+            raise
+        finally:
+            # No counter: one that an interrupt left behind would be wrong for good.
+            _registering = False
+            _sweep()
+
+
+@atexit.register
+def _leave() -> None:
+    """At exit PyTorch takes all libraries out, in an order of its own: it mustn't look at names on the way."""
+    for operators in _known:
+        if operators.library is not None:
+            operators.library._op_defs.clear()
+
+
+def release() -> None:
+    """Unregister operators that nothing can call any more, now or as soon as that is safe."""
+    with _lock:
+        for operators in [one for one in _known if one.lease() is None]:
+            _uncallable(operators)
+            _publish(operators.namespace, operators.name)
+            _empty(operators)
+        _sweep()
+
+
+def _entry(schema: torch.FunctionSchema) -> str:
+    arguments = ", ".join(f"{'*' if a.kwarg_only else ''}{a.type} {a.name}" for a in schema.arguments)
+    return f"{schema.name}({arguments}) -> ({', '.join(str(r.type) for r in schema.returns)})"
+
+
+def _sweep() -> None:
+    if _registering:
+        return
+    for operators in [one for one in _known if one.lease() is None]:
+        if operators in _known and all(entry in _entries for entry in operators.entries):
+            _remove(operators)
+
+
+def _remove(operators: Registered) -> None:
+    """Take operators out of the registry; after an interrupt it is done again."""
+    _uncallable(operators)
+    _entries.difference_update(operators.entries)
+    for name in operators.schemas:
+        _overloads.get((operators.namespace, name), {}).pop(operators.key, None)
+    _publish(operators.namespace, operators.name)
+    if operators.library is not None:
+        torch_registry.destroy(operators.library)
+    for name in operators.schemas:
+        _publish(operators.namespace, name)
+    _empty(operators)
+    if operators in _known:
+        del _known[operators]
+        operators.done()  # once: another op may be called so from then on
+
+
+def _empty(operators: Registered) -> None:
+    for shim in operators.shims:
+        shim.empty(f"{operators.namespace}::{operators.name}")
+    operators.shims.clear()
+
+
+def _uncallable(operators: Registered) -> None:
+    left = _callable.get((operators.namespace, operators.name), [])
+    if operators.public in left:
+        left.remove(operators.public)
+
+
+def _publish(namespace: str, name: str) -> None:
+    """Make ``torch.ops`` call the newest op of a name that is left, in one step, and find all overloads of the name.
+
+    It may be the name of another op's raw operator, too: kernels are called ``f`` and ``f_bwd``.
+    """
+    left = _callable.get((namespace, name))
+    if left:
+        torch_registry.publish(namespace, name, left[-1])
+    else:
+        torch_registry.forget(namespace, name)
+    torch_modes.attach(namespace, name, _overloads.get((namespace, name), {}))

@@ -1,0 +1,213 @@
+"""DTensors: each operator of an op runs on the local tensors, sharded where the plan says that rows are independent.
+
+On each dimension of the device mesh, either all arrays that the op treats row by row are ``Shard(0)`` and the rest is
+replicated, or everything is replicated. The first is taken where one of them is ``Shard(0)`` already. Results come as the
+rows do, gradients of whole inputs as partial sums.
+
+``register_sharding`` can't say this: backward returns a list, which it has no placements for; it can't refuse to move an
+array that is changed in place; and it remembers shapes without the numbers that they follow from. So the operators have a
+rule for DTensor as ``torch.library.register_torch_dispatch`` defines it, which is looked up when a DTensor comes, since
+importing ``torch.distributed.tensor`` takes longer than a program of ordinary tensors should wait.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..arguments.call import measure
+from ..errors import ArgumentError
+from ..private import torch_modes, torch_registry
+
+if TYPE_CHECKING:
+    from ..calls.ways import Ways
+
+
+class Rules(torch_registry.Rules):
+    """The rule of one operator for DTensor, and what finds it."""
+
+    __slots__ = ("_runtime", "_suffix")
+
+    def __init__(self, runtime: weakref.ref[Ways], suffix: str) -> None:
+        self._runtime, self._suffix = runtime, suffix
+
+    def of_class(self, kind: type) -> Callable[..., Any] | None:
+        module = sys.modules.get("torch.distributed.tensor")
+        base = getattr(module, "DTensor", None)
+        return self if base is not None and issubclass(kind, base) else None
+
+    def __call__(self, kind: Any, operator: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        runtime = self._runtime()
+        if runtime is None:
+            raise RuntimeError(f"{operator}: its WarpOp was collected")
+        with torch.no_grad():
+            return _RULES[self._suffix](runtime, operator, arguments, named)
+
+
+# --- the operators ----------------------------------------------------------------------------------------------------
+
+
+def _forward(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The functional raw forward: inputs -> results and scratch."""
+    return _run_forward(runtime, arguments, lambda local: operator(*local), runtime.front.returned)
+
+
+def _public(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The public op, which a call meets below autograd: in inference mode."""
+    arguments = runtime.complete(arguments, named)
+    return _run_forward(runtime, arguments, runtime.call_public, runtime.plan.result_slots)
+
+
+def _run_forward(
+    runtime: Ways, arguments: tuple[Any, ...], run: Callable[[tuple[Any, ...]], Any], returned: Sequence[Any]
+) -> Any:
+    tensors = {k: _Given(s.name, s.label, s) for k, s in enumerate(runtime.plan.inputs) if _is_tensor(s)}
+    layout = _Layout(runtime, arguments, tensors)
+    if layout.sharded:
+        # The ranks must agree on what is wrong: each of them sees the whole sizes.
+        plan = runtime.instances.select(arguments).plan
+        measure(runtime.name, plan, runtime.values(arguments), runtime.device(arguments))
+    results = run(layout.local(arguments))
+    if not returned:
+        return None
+    many = results if isinstance(results, tuple) else (results,)
+    wrapped = tuple(layout.wrap(one, layout.placements, layout.whole_shape(one)) for one in many)
+    return wrapped if isinstance(results, tuple) else wrapped[0]
+
+
+def _backward(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The functional raw backward: inputs, what was kept, cotangents -> gradients."""
+    plan, front = runtime.plan, runtime.front
+    tensors = {k: _Given(s.name, s.label, s) for k, s in enumerate(plan.inputs) if _is_tensor(s)}
+    rest = [_Given(s.name, s.label, s) for s in plan.kept]
+    rest += [_Given(s.name, f"cotangent of {s.label}", s) for s in front.cotangents]
+    tensors |= dict(enumerate(rest, start=len(front.arguments)))
+    layout = _Layout(runtime, arguments, tensors)
+    found = operator(*layout.local(arguments))
+    values = runtime.values(arguments)
+    wanted = [s for s, need in zip(plan.gradients, arguments[-1], strict=True) if need]
+    return [
+        layout.wrap(grad, layout.placements if s.name in runtime.rows.arrays else layout.sums, values[s.name].shape)
+        for s, grad in zip(wanted, found, strict=True)
+    ]
+
+
+def _into(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    raise ArgumentError(
+        f"{runtime.name}: a DTensor in compiled code is not possible for an op that changes arrays in place or takes "
+        f"handles of Warp objects; call it outside of torch.compile"
+    )
+
+
+_RULES: dict[str, Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "": _public,
+    "_fwd": _forward,
+    "_fwd_": _into,
+    "_bwd": _backward,
+    "_bwd_": _into,
+}
+
+
+# --- placements -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Given:
+    """One tensor argument of an operator."""
+
+    name: str
+    label: str
+    slot: Any
+
+
+def _is_tensor(slot: Any) -> bool:
+    return bool(slot.is_array or slot.role == "tensor_scalar")
+
+
+class _Layout:
+    """How the tensors of one call lie on the device mesh."""
+
+    def __init__(self, runtime: Ways, arguments: tuple[Any, ...], tensors: dict[int, _Given]) -> None:
+        from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+        self.kind: Any = DTensor
+        self.op, self.tensors, self.rows = runtime.name, tensors, runtime.rows.arrays
+        self.mesh: Any = next(arguments[k].device_mesh for k in tensors if isinstance(arguments[k], DTensor))
+        self.whole: list[Any] = [Replicate()] * self.mesh.ndim
+        self.placements = list(self.whole)
+        self.sums = list(self.whole)
+        self.length: Any = None
+        for index, given in tensors.items():
+            value = arguments[index]
+            if not isinstance(value, DTensor):
+                continue
+            if value.device_mesh != self.mesh:
+                raise self._fail(
+                    given, f"expected a DTensor on {self.mesh}, as the others are, got one on {value.device_mesh}"
+                )
+            if not self._has_rows(given):
+                continue
+            self.length = value.shape[0]
+            for dim, placement in enumerate(value.placements):
+                if type(placement) is Shard and placement.dim == 0:
+                    self.placements[dim], self.sums[dim] = placement, Partial("sum")
+        self.sharded = self.placements != self.whole
+
+    def _fail(self, given: _Given, text: str) -> ArgumentError:
+        return ArgumentError(f"{self.op}: argument '{given.label}': {text}")
+
+    def _has_rows(self, given: _Given) -> bool:
+        return given.slot.is_array and given.name in self.rows
+
+    def local(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments as this rank computes with them."""
+        found = list(arguments)
+        for index, given in self.tensors.items():
+            if arguments[index] is not None:
+                found[index] = self._local(given, arguments[index])
+        return tuple(found)
+
+    def _local(self, given: _Given, value: Any) -> Any:
+        if not isinstance(value, self.kind):
+            if given.slot.role == "tensor_scalar":
+                return value
+            if not torch_modes.replicates_implicitly(self.kind):
+                raise self._fail(
+                    given,
+                    "expected a DTensor, since another argument is one, got a plain tensor; distribute it with "
+                    "torch.distributed.tensor.distribute_tensor",
+                )
+            value = self.kind.from_local(value, self.mesh, self.whole, run_check=False)
+        wanted = self.placements if self._has_rows(given) else self.whole
+        if list(value.placements) == wanted:
+            return value.to_local()
+        if given.slot.role == "mutated":
+            raise self._fail(
+                given,
+                f"is changed in place, and would have to be moved from {_shown(value.placements)} to {_shown(wanted)}; "
+                f"redistribute it before the call, or make it in-out in the signature",
+            )
+        return value.redistribute(self.mesh, wanted).to_local()
+
+    def whole_shape(self, local: torch.Tensor) -> tuple[Any, ...]:
+        """The shape of a result, of which this rank has a part."""
+        return (self.length, *local.shape[1:]) if self.sharded else tuple(local.shape)
+
+    def wrap(self, local: torch.Tensor, placements: list[Any], shape: Sequence[Any]) -> Any:
+        strides: list[Any] = []
+        step: Any = 1
+        for size in reversed(shape):
+            strides.insert(0, step)
+            step = step * max(size, 1) if isinstance(size, int) else step * size
+        return self.kind.from_local(
+            local, self.mesh, placements, run_check=False, shape=torch.Size(shape), stride=tuple(strides)
+        )
+
+
+def _shown(placements: Sequence[Any]) -> str:
+    return f"({', '.join(map(str, placements))})"

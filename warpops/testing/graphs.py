@@ -1,0 +1,134 @@
+"""PyTorch's own checks, and the op under ``torch.compile``."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..private import torch_modes
+from .repeats import compare
+from .report import Finding, condensed
+from .resize import resized
+from .subject import Outcome, Subject, Values, op_arguments
+
+TESTS = {
+    "test_schema": "the schema doesn't say what the op does",
+    "test_autograd_registration": "autograd is not registered as it should be",
+    "test_faketensor": "the op under fake tensors gives other sizes, strides or dtypes",
+    "test_aot_dispatch_dynamic": "compiled code with dynamic sizes gives something else",
+}
+
+
+def check_opcheck(subject: Subject) -> list[Finding]:
+    """``torch.library.opcheck``."""
+    values = subject.copies(grad=subject.differentiable)
+    args, kwargs = subject.schema_arguments(values)
+    with torch.set_grad_enabled(subject.differentiable):
+        told: dict[str, Any] = torch.library.opcheck(subject.op.overload, args, kwargs, raise_exception=False)
+    return [
+        Finding("opcheck", f"{test}: {TESTS.get(test, '')}\n{_reason(result)}")
+        for test, result in told.items()
+        if result != "SUCCESS"
+    ]
+
+
+def _reason(result: Any) -> str:
+    return condensed(result) if isinstance(result, BaseException) else str(result)
+
+
+class Compiled:
+    """The op compiled in one graph, and how often that happened."""
+
+    def __init__(self, subject: Subject, backend: str) -> None:
+        self.function = _as_function(subject)
+        self.compiled = torch.compile(self.function, fullgraph=True, backend=backend)
+
+    @property
+    def count(self) -> int:
+        return torch_modes.cached_graphs(self.function)
+
+    def __call__(self, values: Values) -> Any:
+        return self.compiled(*values.values())
+
+
+def _as_function(subject: Subject) -> Callable[..., Any]:
+    """A function of the schema's values with a code object of its own, since that is what compiled code is kept by."""
+    op, parameters, device = subject.op, subject.plan.parameters, subject.device
+    names, with_device = list(subject.values), subject.plan.device_argument
+
+    def run(*values: Any) -> Any:
+        return op(**op_arguments(parameters, dict(zip(names, values, strict=True)), with_device, device))
+
+    return types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__)
+
+
+def check_compiled(subject: Subject) -> list[Finding]:
+    """Compiled code gives what eager code gives, and sizes don't recompile."""
+    sizes = varied(subject)
+    compiled = Compiled(subject, "aot_eager")
+    for number, values in enumerate(sizes):
+        findings = _compare(subject, compiled, values, "torch.compile (aot_eager)")
+        if findings:
+            if number:
+                findings = [Finding(f.check, f"{f.text}\n(with sizes {_sizes(subject, values)})") for f in findings]
+            return findings
+    if compiled.count > 2:
+        return [
+            Finding(
+                "dynamic sizes",
+                f"{compiled.count} graphs for {len(sizes)} calls with other sizes, where one more than the first is "
+                "enough: a size is made a number while tracing, by int(...), .item(), a comparison or an f-string",
+                tuple(_callables(subject)),
+            )
+        ]
+    return []
+
+
+def check_inductor(subject: Subject) -> list[Finding]:
+    """Once with PyTorch's own compiler."""
+    return _compare(subject, Compiled(subject, "inductor"), subject.values, "torch.compile")
+
+
+def varied(subject: Subject) -> list[Values]:
+    """The call's values as they are, and with larger sizes where those can vary."""
+    larger = [resized(subject, factor) for factor in (2, 3, 4)]
+    return [subject.values, *(values for values in larger if values is not None)]
+
+
+def _sizes(subject: Subject, values: Values) -> str:
+    arrays = [(s.label, values[s.name]) for s in subject.plan.inputs if s.is_array and values[s.name] is not None]
+    return ", ".join(f"'{label}' {tuple(value.shape)}" for label, value in arrays)
+
+
+def _compare(subject: Subject, compiled: Compiled, values: Values, check: str) -> list[Finding]:
+    grad = subject.differentiable
+    with torch.set_grad_enabled(grad):
+        cotangents = subject.cotangents(subject.forward(values))
+        eager = subject.run(cotangents, subject.copies(values, grad))
+        try:
+            traced = subject.run(cotangents, subject.copies(values, grad), compiled)
+        except Exception as error:
+            return [Finding(check, f"fullgraph=True fails:\n{condensed(error)}", tuple(_callables(subject)))]
+    return _differences(eager, traced, check)
+
+
+def _differences(eager: Outcome, traced: Outcome, check: str) -> list[Finding]:
+    return compare(eager, traced, check, "compiled code gives another {what} than eager code")
+
+
+def _callables(subject: Subject) -> list[str]:
+    """The user's own callables, which run on symbolic sizes."""
+    declaration = subject.plan.declaration
+    found = [(f"the shape of '{name}'", shape) for name, shape in declaration.shapes if callable(shape)]
+    if callable(declaration.dim):
+        found.append(("dim", declaration.dim))
+    lines = []
+    for what, function in found:
+        code = getattr(function, "__code__", None)
+        where = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code is not None else repr(function)
+        lines.append(f"{where} (the callable for {what})")
+    return lines

@@ -1,0 +1,214 @@
+"""The op under test with the arguments of one call, ready to be called again and again with changed values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..arguments.number import plain_number
+from ..arguments.vector import flatten
+from ..plan.model import OpPlan, Parameter, Slot
+
+if TYPE_CHECKING:
+    from ..op import WarpOp
+
+Values = dict[str, Any]
+"""A call's values by schema name: tensors and numbers."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call gave."""
+
+    results: dict[str, torch.Tensor]
+    """Results, and arrays changed in place, by label."""
+    gradients: dict[str, torch.Tensor | None]
+    """By label; empty where no gradients were asked for."""
+    inputs: Values
+    """The tensors that the call was given."""
+
+
+class Subject:
+    """One op and one call of it. Nothing that it is given is ever changed: every call gets copies."""
+
+    def __init__(self, op: WarpOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.op, self.plan, self.name = op, op._plan, op.name
+        bound = op.__signature__.bind(*args, **kwargs)
+        bound.apply_defaults()
+        self.device = bound.arguments.get("device") if self.plan.device_argument else None
+        self.values: Values = {}
+        for parameter in self.plan.parameters:
+            for slot in parameter.slots:
+                value = bound.arguments[parameter.name]
+                for part in slot.leaf.path[1:] if parameter.struct else ():
+                    value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+                self.values[slot.name] = schema_value(slot, value)
+        self.alive = (args, kwargs)  # a mesh lives as long as the id that stands for it
+        self.inputs: tuple[Slot, ...] = tuple(s for s in self.plan.gradients if self.values[s.name] is not None)
+        """The inputs whose gradients are looked at."""
+        self.outputs: tuple[Slot, ...] = tuple(s for s in self.plan.result_slots if s.differentiable)
+        self.gradient_error: str | None = None
+        """Why no gradient can be had, where that is so."""
+
+    @property
+    def differentiable(self) -> bool:
+        return bool(self.inputs) and bool(self.outputs) and self.gradient_error is None
+
+    @property
+    def concrete(self) -> OpPlan:
+        """The plan for the dtypes of this call."""
+        return self.op._instances.select(tuple(self.values.values())).plan
+
+    # --- arguments ----------------------------------------------------------------------------------------------------
+
+    def copies(self, values: Values | None = None, grad: bool = False) -> Values:
+        """Fresh copies of all tensors, strides kept; those with gradients are leaves that require grad if so wished."""
+        wanted = {slot.name for slot in self.inputs} if grad else set()
+        found: Values = {}
+        for name, value in (self.values if values is None else values).items():
+            if isinstance(value, torch.Tensor):
+                value = same_layout(value.detach()).requires_grad_(name in wanted)
+            found[name] = value
+        return found
+
+    def arguments(self, values: Values) -> dict[str, Any]:
+        """The op's arguments by name, structs as dicts."""
+        return op_arguments(self.plan.parameters, values, self.plan.device_argument, self.device)
+
+    def schema_arguments(self, values: Values) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of ``op.overload``: positional, and by keyword."""
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for parameter in self.plan.parameters:
+            for slot in parameter.slots:
+                if parameter.keyword_only:
+                    named[slot.name] = values[slot.name]
+                else:
+                    positional.append(values[slot.name])
+        if self.plan.device_argument and self.device is not None:
+            named["device"] = torch.device(self.device)
+        return tuple(positional), named
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def call(self, values: Values) -> Any:
+        """The op as the user calls it."""
+        return self.op(**self.arguments(values))
+
+    def results(self, returned: Any, values: Values) -> dict[str, torch.Tensor]:
+        """What a call gave, by label: its results and the arrays that it changed in place."""
+        tensors = returned if isinstance(returned, tuple) else (returned,)
+        found = {slot.label: tensor for slot, tensor in zip(self.plan.result_slots, tensors, strict=False)}
+        found |= {slot.label: values[slot.name] for slot in self.plan.mutated if values[slot.name] is not None}
+        return found
+
+    def forward(self, values: Values | None = None) -> dict[str, torch.Tensor]:
+        """The results of one call without gradients."""
+        given = self.copies(values)
+        with torch.no_grad():
+            return self.results(self.call(given), given)
+
+    def run(
+        self,
+        cotangents: Mapping[str, torch.Tensor],
+        given: Values | None = None,
+        call: Callable[[Values], Any] | None = None,
+        retain: bool = False,
+    ) -> Outcome:
+        """One call and its backward.
+
+        Args:
+            cotangents: by label, for the outputs that take one.
+            given: the tensors to use as they are (by default copies of the subject's).
+            call: another way to call the op, such as its compiled form.
+            retain: keep the graph, run backward twice and return the second time's gradients.
+        """
+        given = self.copies(grad=self.differentiable) if given is None else given
+        results = self.results((call or self.call)(given), given)
+        gradients: dict[str, torch.Tensor | None] = {}
+        if self.differentiable:
+            live = [slot for slot in self.outputs if results[slot.label].requires_grad]
+            leaves = [given[slot.name] for slot in self.inputs]
+            outputs = [results[slot.label] for slot in live]
+            grads: Sequence[torch.Tensor | None] = [None] * len(leaves)
+            for again in (True, False) if retain else (False,):
+                if outputs:
+                    grads = torch.autograd.grad(
+                        outputs, leaves, [cotangents[s.label] for s in live], retain_graph=again, allow_unused=True
+                    )
+            gradients = {slot.label: grad for slot, grad in zip(self.inputs, grads, strict=True)}
+        return Outcome({label: t.detach() for label, t in results.items()}, gradients, given)
+
+    def cotangents(self, results: Mapping[str, torch.Tensor], seed: int = 0) -> dict[str, torch.Tensor]:
+        """Random cotangents for the outputs that take one."""
+        generator = torch.Generator().manual_seed(seed)
+        return {
+            slot.label: torch.randn(results[slot.label].shape, generator=generator, dtype=torch.float64).to(
+                results[slot.label]
+            )
+            for slot in self.outputs
+        }
+
+
+def op_arguments(parameters: tuple[Parameter, ...], values: Values, with_device: bool, device: Any) -> dict[str, Any]:
+    """The op's arguments by name from the schema's values; plain enough to be traced."""
+    arguments: dict[str, Any] = {}
+    for parameter in parameters:
+        if not parameter.struct:
+            arguments[parameter.name] = values[parameter.slots[0].name]
+            continue
+        root: dict[str, Any] = {}
+        for slot in parameter.slots:
+            node = root
+            for part in slot.leaf.path[1:-1]:
+                node = node.setdefault(part, {})
+            node[slot.leaf.path[-1]] = values[slot.name]
+        arguments[parameter.name] = root
+    if with_device:
+        arguments["device"] = device
+    return arguments
+
+
+def schema_value(slot: Slot, value: Any) -> Any:
+    """What the schema takes for a value that the op takes; what is wrong stays as it is, for the op to refuse."""
+    if slot.is_array or isinstance(value, torch.Tensor):
+        return value
+    scalar = slot.leaf.scalar
+    kind = "int" if slot.role == "size" else None if scalar is None else scalar.kind
+    if slot.leaf.kind == "vector":
+        items = flatten(value)
+        return value if items is None else [plain(item, kind or "float") for item in items]
+    if slot.leaf.kind == "handle":
+        number = plain(value if isinstance(value, int) else getattr(value, "id", value), "int")
+        return number - 2**64 if isinstance(number, int) and number >= 2**63 else number
+    number = plain(value, kind)
+    if slot.role == "tensor_scalar":
+        return torch.tensor(number, dtype=torch.int64 if kind == "int" else torch.float64)
+    return number
+
+
+def plain(value: Any, kind: str | None) -> Any:
+    """A Python number of the kind, if it is one."""
+    number = plain_number(value)
+    if number is None or (kind == "int" and isinstance(number, float)) or (kind == "bool" and number not in (0, 1)):
+        return value
+    return number if kind is None else {"float": float, "int": int, "bool": bool}[kind](number)
+
+
+def same_layout(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, where no two elements share a place; else a contiguous one."""
+    return tensor.clone(memory_format=torch.preserve_format)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's bytes, for comparisons that know no tolerance and no NaN."""
+    dense = tensor.detach().resolve_neg().reshape(-1)
+    # One element may have any stride and is contiguous all the same.
+    return torch.empty(dense.shape, dtype=dense.dtype, device=dense.device).copy_(dense).view(torch.uint8)
+
+
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.shape == right.shape and left.dtype == right.dtype and torch.equal(bits(left), bits(right))

@@ -1,0 +1,1 @@
+"""torch.func: an op under grad, vjp and vmap."""

@@ -1,0 +1,202 @@
+"""The autograd functions of one op for use under transforms: its forward, and its backward as a function of its own.
+
+Both have a ``setup_context``, which torch.func asks for, and hand vmap to the rules of ``Transforms``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..arguments.handle import alive
+from ..calls.helper_ops import copy_of
+
+
+def make_forward(transforms: Any) -> Any:
+    """The forward: of the op's arguments, then of copies of the mutated arrays that backward needs as they were."""
+    plan, front, runtime = transforms.plan, transforms.front, transforms.runtime
+    arguments = front.arguments
+    tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
+    rest = [i for i in range(len(arguments)) if i not in tensors]
+    count = len(plan.results)
+    custom = plan.gradient == "custom"
+    kept = list(range(count)) if custom else [i for i, slot in enumerate(front.returned) if slot.saved]
+    silent = [i for i, s in enumerate(front.returned) if not s.differentiable or s.role == "scratch"]
+    positions = [arguments.index(s.name) for s in plan.gradients]
+    mutated = [i for i, s in enumerate(plan.inputs) if s.role == "mutated"]
+    given = len(arguments)
+    names = [s.name for s in front.returned]
+
+    class Forward(torch.autograd.Function):
+        generate_vmap_rule = False
+
+        @staticmethod
+        def forward(*values: Any) -> Any:
+            """The op's arguments, then what its mutated ones hold before."""
+            return runtime.forward_op(*values[:given])
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.set_materialize_grads(False)
+            before = dict(zip(mutated, inputs[given:], strict=True))
+            own = [before.get(i, inputs[i]) for i in tensors]
+            left = [
+                outputs[names.index(s.name)] if s.role == "inout" else copy_of(inputs[arguments.index(s.name)])
+                for s in plan.written_back
+            ]
+            ctx.save_for_backward(*own, *[outputs[i] for i in kept], *left)
+            ctx.save_for_forward(*own)
+            ctx.rest = [inputs[i] for i in rest]
+            ctx.alive = alive(*(inputs[arguments.index(name)] for name in front.handles))
+            ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            live = [g for g, s in zip(grads, front.returned, strict=True) if s.differentiable and s.role != "scratch"]
+            if all(g is None for g in live):
+                return (None,) * (given + len(mutated))
+            if plan.gradient == "none":
+                transforms.refuse_gradient()
+            runtime.check_alive(ctx.alive)
+            saved = ctx.saved_tensors
+            values: list[Any] = [None] * len(arguments)
+            for position, value in zip([*tensors, *rest], [*saved[: len(tensors)], *ctx.rest], strict=True):
+                values[position] = value
+            outputs = saved[len(tensors) :]
+            if custom:
+                whole = tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, outputs, strict=False))
+                needed = tuple(ctx.needs_input_grad[:given])
+                return (
+                    *runtime.custom_backward(tuple(values), tuple(outputs), whole, needed),
+                    *(None for _ in mutated),
+                )
+            needs = [bool(ctx.needs_input_grad[p]) for p in positions]
+            order = {front.returned[k].name: value for k, value in zip(kept, outputs, strict=False)}
+            found = transforms.backward_function.apply(
+                *values, *(order[s.name] for s in plan.kept), *outputs[len(kept) :], *live, needs
+            )
+            result: list[Any] = [None] * (given + len(mutated))
+            for position, grad in zip(positions, found, strict=True):
+                result[position] = grad
+            return tuple(result)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            active = {arguments[p]: tangents[p] for p in positions if tangents[p] is not None}
+            if not active:
+                return tuple(None for _ in front.returned) if len(front.returned) != 1 else None
+            values: list[Any] = [None] * len(arguments)
+            for position, value in zip([*tensors, *rest], [*ctx.saved_tensors[: len(tensors)], *ctx.rest], strict=True):
+                values[position] = value
+            tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
+            found = tangent.call(dict(zip(arguments, values, strict=True)), active)
+            made = tuple(found.get(s.name) for s in front.returned)
+            return made if len(made) != 1 else made[0]
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
+            return transforms.map_forward(info, in_dims[:given], values[:given])
+
+    Forward.__name__ = Forward.__qualname__ = plan.name
+    return Forward
+
+
+def make_backward(transforms: Any) -> Any:
+    plan, front, runtime = transforms.plan, transforms.front, transforms.runtime
+    arguments = front.arguments
+    positions = [arguments.index(s.name) for s in plan.gradients]
+    tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
+    rest = [i for i in range(len(arguments)) if i not in tensors]
+    last = len(arguments) + len(plan.kept)
+    """Where what the launch left in given arrays begins."""
+    left = [arguments.index(s.name) for s in plan.written_back]
+    first = last + len(left)
+    """Where the cotangents begin."""
+    places = [*tensors, *range(len(arguments), first + len(front.cotangents))]
+
+    class Backward(torch.autograd.Function):
+        """The op's arguments, the arrays kept for backward, what the launch left in given arrays whose adjoint needs that,
+        one cotangent per float result, and which gradients are wanted; the result is one gradient per input that can
+        have one."""
+
+        generate_vmap_rule = False
+
+        @staticmethod
+        def forward(*values: Any) -> Any:
+            assert runtime.backward_op is not None
+            given = list(values[:last])
+            for position, value in zip(left, values[last:first], strict=True):
+                given[position] = value
+            found = iter(runtime.backward_op(*given, *values[first:]))
+            # An optional array that isn't given has no gradient to be had.
+            return tuple(
+                next(found) if need and values[position] is not None else None
+                for need, position in zip(values[-1], positions, strict=True)
+            )
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(*[inputs[p] for p in places])
+            ctx.save_for_forward(*[inputs[p] for p in places])
+            ctx.rest = [inputs[p] for p in rest]
+            ctx.needs = inputs[-1]
+            ctx.alive = alive(*(inputs[arguments.index(name)] for name in front.handles))
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            values = saved(ctx)
+            active = {s.name: g for s, g in zip(plan.gradients, grads, strict=True) if g is not None}
+            result: list[Any] = [None] * (first + len(front.cotangents) + 1)
+            if not active:
+                return tuple(result)
+            given = dict(zip(arguments, values, strict=False))
+            cotangents = {s.name: values[first + k] for k, s in enumerate(front.cotangents)}
+            cotangents = {s: v for s, v in cotangents.items() if v is not None}
+            tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
+            if any(ctx.needs_input_grad[first : first + len(front.cotangents)]):
+                found = tangent.call(given, active)
+                for k, slot in enumerate(front.cotangents):
+                    if ctx.needs_input_grad[first + k]:
+                        result[first + k] = found.get(slot.name)
+            wanted = frozenset(arguments[p] for p in positions if ctx.needs_input_grad[p])
+            if wanted:
+                found = tangent.gradient(given, active, cotangents, wanted)
+                for position in positions:
+                    result[position] = found.get(arguments[position])
+            return tuple(result)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            values = saved(ctx)
+            active = {arguments[p]: tangents[p] for p in positions if tangents[p] is not None}
+            moved = tangents[first : first + len(front.cotangents)]
+            wanted = frozenset(s.name for s, need in zip(plan.gradients, ctx.needs, strict=True) if need)
+            made: dict[str, Any] = {}
+            if any(t is not None for t in moved):
+                again = [*values[:first], *moved, ctx.needs]
+                found = transforms.backward_function.apply(*again)
+                made = {s.name: g for s, g in zip(plan.gradients, found, strict=True) if g is not None}
+            if active:
+                given = dict(zip(arguments, values, strict=False))
+                cotangents = {s.name: values[first + k] for k, s in enumerate(front.cotangents)}
+                cotangents = {s: v for s, v in cotangents.items() if v is not None}
+                tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "jvp of the backward")
+                for slot, grad in tangent.gradient(given, active, cotangents, wanted).items():
+                    made[slot] = made[slot] + grad if slot in made else grad
+            return tuple(made.get(s.name) for s in plan.gradients)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
+            return transforms.map_backward(info, in_dims, values)
+
+    def saved(ctx: Any) -> list[Any]:
+        values: list[Any] = [None] * (first + len(front.cotangents))
+        for place, value in zip([*places, *rest], [*ctx.saved_tensors, *ctx.rest], strict=True):
+            values[place] = value
+        return values
+
+    Backward.__name__ = Backward.__qualname__ = f"{plan.name}_backward"
+    return Backward

@@ -1,0 +1,308 @@
+"""Derivatives of derivatives: the op of an op's tangent kernel.
+
+The tangent of ``y = f(x)`` is an op ``(x, dx) -> dy``, of a kernel that ``rewrite/tangent.py`` makes from the user's. It is an op
+like any other, but hidden: it is checked, differentiable (by its adjoint), mapped, and has a tangent of its own. From it
+follow forward mode (``dy``), double backward (``dy`` for the cotangent's part; its adjoint for the inputs') and forward
+over reverse (its adjoint).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..calls.instances import Instances, make_instance
+from ..effects import analyse
+from ..errors import GradientError, SignatureError
+from ..kernel.signature import inspect_kernel
+from ..plan.declaration import Declaration, Term
+from ..plan.model import OpPlan, Slot
+from ..plan.planner import plan_op
+from ..plan.sizes import Expr, name
+from ..private import warp_code
+from ..register.registration import Registration
+from ..rewrite.source import Names
+from ..rewrite.tangent import tangent_kernel
+from ..rewrite.tangent_scope import MixedArraysError, TangentError
+
+
+@dataclass(frozen=True)
+class TangentPlan:
+    """The plan of a tangent op, and what its arguments and results stand for."""
+
+    plan: OpPlan
+    twins: Mapping[str, str]
+    """By a slot of the op: the slot of the tangent op that is its tangent."""
+
+
+class Tangent:
+    """The tangent op of one op, for the inputs that have a tangent."""
+
+    def __init__(self, transforms: Any, plan: OpPlan, made: TangentPlan) -> None:
+        self.transforms, self.twins = transforms, made.twins
+        self.results = [slot.name for slot in plan.result_slots if slot.differentiable]
+
+    def call(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> dict[str, Any]:
+        """The tangents of the results, by the results' names.
+
+        Args:
+            values: the op's arguments by schema name.
+            tangents: those of its inputs.
+        """
+        returned = self._returned(self._arguments(values, tangents))
+        return {slot: returned[self.twins[slot]] for slot in self.results}
+
+    def gradient(
+        self,
+        values: Mapping[str, Any],
+        tangents: Mapping[str, Any],
+        cotangents: Mapping[str, Any],
+        wanted: frozenset[str],
+    ) -> dict[str, Any]:
+        """The gradients of the inner product of cotangents and the results' tangents, by the inputs' names.
+
+        Args:
+            values: the op's arguments by schema name.
+            tangents: those of its inputs.
+            cotangents: by the results' names.
+            wanted: the inputs whose gradient is asked for.
+        """
+        transforms, front = self.transforms, self.transforms.front
+        plan = transforms.plan
+        if plan.gradient != "adjoint":
+            transforms.refuse_gradient()
+        arguments = self._arguments(values, tangents)
+        kept: list[Any] = []
+        left: list[Any] = []
+        if plan.kept or plan.written_back:
+            launched = self._arguments(values, tangents)
+            returned = dict(zip(front.arguments, launched, strict=True)) | self._returned(launched)
+            kept = [returned[slot.name] for slot in plan.kept]
+            left = [returned[slot.name] for slot in plan.written_back]
+        own = {self.twins[slot]: value for slot, value in cotangents.items()}
+        needs = [slot.name in wanted for slot in plan.gradients]
+        found = transforms.backward_function.apply(
+            *arguments, *kept, *left, *(own.get(slot.name) for slot in front.cotangents), needs
+        )
+        return {slot.name: grad for slot, grad in zip(plan.gradients, found, strict=True) if slot.name in wanted}
+
+    def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        found = self.transforms.forward(arguments)
+        many = found if isinstance(found, tuple) else (found,)
+        return {s.name: value for s, value in zip(self.transforms.front.returned, many, strict=False)}
+
+    def _arguments(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[Any, ...]:
+        given = dict(values)
+        for slot, twin in self.twins.items():
+            if twin in self.transforms.front.arguments:
+                tangent = tangents.get(slot)
+                given[twin] = torch.zeros_like(values[slot]) if tangent is None else tangent
+        for changed in self.transforms.plan.mutated:  # the op itself has changed the caller's
+            given[changed.name] = given[changed.name].clone()
+        return tuple(given[name] for name in self.transforms.front.arguments)
+
+
+def tangent_plan(plan: OpPlan, active: frozenset[str], everything: frozenset[str]) -> TangentPlan:
+    """The plan of the tangent op of a concrete op.
+
+    Args:
+        plan: the op's.
+        active: the inputs that have a tangent, by schema name.
+        everything: those that could have one. They get one, of zeros, where the kernel makes one array of several.
+
+    Raises:
+        TangentError: it has none.
+    """
+    _check(plan)
+    try:
+        return _plan(plan, active)
+    except MixedArraysError:
+        if active == everything:
+            raise
+        return _plan(plan, everything)
+
+
+def _plan(plan: OpPlan, active: frozenset[str]) -> TangentPlan:
+    names = Names({*(s.name for s in plan.slots), *(s.label for s in plan.slots)})
+    twins = {s.name: names.fresh(f"tangent_{s.name}") for s in plan.arrays if _has_twin(s, active)}
+    by_label = {s.label: twins.get(s.name) for s in plan.arrays if s.leaf.differentiable}
+    dropped = _dropped(plan)
+    written = frozenset(s.label for s in plan.arrays if s.role == "output")
+    kernel = tangent_kernel(plan.kernel.kernel, by_label, dropped, written)
+    declaration = _declaration(plan, twins, dropped)
+    try:
+        made = plan_op(inspect_kernel(kernel), declaration, analyse(kernel))
+    except SignatureError as error:
+        raise TangentError(str(error)) from error
+    return TangentPlan(made, twins)
+
+
+def why_none(plan: OpPlan) -> str | None:
+    """Why an op has no tangent; None where it has one (of a generic op, where the types of a call allow)."""
+    try:
+        _check(plan)
+        if not plan.kernel.generic:
+            everything = frozenset(slot.name for slot in plan.gradients)
+            tangent_plan(plan, everything, everything)
+    except TangentError as error:
+        return str(error)
+    return None
+
+
+def tangent_registration(
+    plan: OpPlan, title: str, parent: str, active: frozenset[str], types: list[str], transforms: Callable[[Any], Any]
+) -> Registration:
+    """Register a tangent op: hidden, and with the op's name in its messages."""
+    digest = hashlib.sha256(repr((parent, sorted(active), types)).encode()).hexdigest()[:8]
+    internal = f"warpops::_{plan.name}_{digest}"
+    instance = make_instance(title, plan)
+    registration = Registration(internal, plan, Instances(internal, plan, None, lambda name: instance), transforms)
+    registration.runtime.name = title
+    return registration
+
+
+def _check(plan: OpPlan) -> None:
+    kernel = plan.kernel.kernel
+    if plan.kernel.program:
+        raise TangentError("a program has no tangent rule")
+    if not plan.kernel.enable_backward:
+        raise TangentError("the kernel is compiled without its backward (enable_backward=False)")
+    if not warp_code.is_rewritable(kernel):
+        raise TangentError("the kernel was made in a way of its own")
+    for hazard in plan.effects.hazards:
+        if hazard.kind == "counter":
+            raise TangentError(f"{hazard.message} ({hazard.site})")
+    for slot in plan.mutated:
+        if slot.optional and slot.leaf.differentiable:
+            raise TangentError(f"'{slot.label}' is changed in place, and may be None")
+
+
+def _has_twin(slot: Slot, active: frozenset[str]) -> bool:
+    """Inputs by what is asked; what the kernel writes may hold anything, and so always."""
+    if slot.role == "input":
+        return slot.differentiable and slot.name in active
+    return slot.leaf.differentiable
+
+
+def _dropped(plan: OpPlan) -> frozenset[str]:
+    """Outputs that the kernel only stores to: nobody asks the tangent kernel for them."""
+    tree = plan.kernel.kernel.adj.tree
+    stores: dict[str, int] = {}
+    for node in ast.walk(tree):
+        target: ast.expr | None = None
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(node, ast.AugAssign) and not isinstance(node.op, (ast.Add, ast.Sub)):
+                continue
+            target = target.value if isinstance(target, ast.Subscript) else None
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if getattr(called, "attr", getattr(called, "id", "")) in ("atomic_add", "atomic_sub"):
+                target = node.value.args[0] if node.value.args else None
+        if isinstance(target, ast.Name):
+            stores[target.id] = stores.get(target.id, 0) + 1
+    uses: dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            uses[node.id] = uses.get(node.id, 0) + 1
+    return frozenset(
+        s.label
+        for s in plan.arrays
+        if s.role == "output" and not s.saved and stores.get(s.label) and stores[s.label] == uses.get(s.label)
+    )
+
+
+# --- the declaration --------------------------------------------------------------------------------------------------
+
+
+def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]) -> Declaration:
+    """What a user would have declared for the tangent kernel."""
+    own = plan.declaration
+    taken = Names({n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | _size_names(plan))
+    dims = {s.name: _dims(s, taken, s.name in twins) for s in plan.arrays}
+    left, right, scratch = [], [], []
+    shapes: list[tuple[str, Any]] = []
+    inits: list[tuple[str, str | float]] = []
+    for slot in plan.arrays:
+        both = [slot.label, *([twins[slot.name]] if slot.name in twins else [])]
+        for label in both if slot.role != "mutated" else both[1:]:
+            if slot.role in ("input", "inout", "mutated"):
+                left.append(Term(label, dims[slot.name]))
+            elif slot.role == "scratch":
+                if slot.shape is None or callable(slot.shape):
+                    raise TangentError("the shape of scratch is computed")
+                scratch.append(Term(label, slot.shape))
+    for slot in (*plan.result_slots, *plan.mutated):
+        both = [slot.label] if slot.label not in dropped and slot.role != "mutated" else []
+        for label in [*both, *([twins[slot.name]] if slot.name in twins else [])]:
+            if slot.role in ("inout", "mutated"):
+                right.append(Term(label, dims[slot.name]))
+                continue
+            if callable(slot.shape):
+                right.append(Term(label))
+                shapes.append((label, _own_arguments(slot.shape, plan)))
+            else:
+                right.append(Term(label, tuple(slot.shape or ())))
+            inits.append((label, slot.init if label == slot.label or slot.init == "empty" else "zeros"))
+    launch = plan.extents.launch
+    return Declaration(
+        signature="(tangent)",
+        left=tuple(left),
+        right=tuple(right),
+        dim=_own_arguments(launch, plan) if callable(launch) else launch,
+        shapes=tuple(shapes),
+        inits=tuple(inits),
+        mutates=own.mutates if own.mutates else tuple(s.label for s in plan.mutated),
+        scratch=tuple(scratch),
+        sizes=own.sizes,
+        optional=tuple(s.label for s in plan.inputs if s.optional),
+        nondiff=own.nondiff,
+        tensor_scalars=own.tensor_scalars,
+        block_dim=own.block_dim,
+        tiled=own.tiled,
+    )
+
+
+def _dims(slot: Slot, taken: Names, shared: bool) -> tuple[Expr | None, ...] | None:
+    """The dims of an input; those that a tangent shares have a name each."""
+    if not shared or slot.role not in ("input", "inout", "mutated"):
+        return slot.dims
+    known = slot.dims or (None,) * slot.leaf.ndim
+    return tuple(d if d is not None else name(taken.fresh(f"{slot.name}_{k}")) for k, d in enumerate(known))
+
+
+def _size_names(plan: OpPlan) -> set[str]:
+    launch = plan.extents.launch
+    exprs = [] if callable(launch) else list(launch)
+    for slot in plan.arrays:
+        exprs += [d for d in slot.dims or () if d is not None]
+        exprs += [] if slot.shape is None or callable(slot.shape) else list(slot.shape)
+    return {used for expr in exprs for used in expr.names()} | set(plan.declaration.sizes)
+
+
+def _own_arguments(function: Callable[..., Any], plan: OpPlan) -> Callable[..., Any]:
+    """A callable for ``dim`` or ``shapes``, which knows nothing of tangents."""
+    parameters = inspect.signature(function).parameters.values()
+    everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    own = {p.name for p in plan.parameters}
+
+    def call(**given: Any) -> Any:
+        return function(**{k: v for k, v in given.items() if k in own and (everything or k in named)})
+
+    return call
+
+
+def refused(title: str, what: str, error: Exception) -> GradientError:
+    """What is said where a derivative is asked for that can't be had."""
+    return GradientError(
+        f"{title}: {what}: {error}; give the op a differentiable backward with register_backward, or with the option backward"
+        if what != "jvp"
+        else f"{title}: jvp: {error}"
+    )

@@ -1,0 +1,361 @@
+"""torch.func: one op under transforms, and its vmap rules. Made at the first such call.
+
+vmap is one launch of a kernel made for it (``transforms/batched.py``) where ranks allow, and a loop elsewhere. The batched kernel
+is an op with ``Transforms`` of its own, so that transforms nest in any order.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import ArgumentError, GradientError, SignatureError
+from ..private import locks, torch_modes
+from ..rewrite.batch import UnbatchableError
+from ..rewrite.tangent_scope import TangentError
+from .batched import batched_plan, batched_registration, element
+from .exported import record
+from .functions import make_backward, make_forward
+from .map_checks import mapped_results
+from .tangents import Tangent, refused, tangent_plan, tangent_registration
+
+if TYPE_CHECKING:
+    from ..calls.ways import Ways
+
+VmapRule = Callable[..., tuple[Any, Any]]
+
+_lock = locks.reentrant()
+
+
+class Transforms:
+    """One op's functions for use under transforms: its forward, and its backward as a function of its own."""
+
+    def __init__(self, runtime: Ways, origin: Transforms | None = None, path: str = "") -> None:
+        self.runtime = runtime
+        self.plan, self.front = runtime.plan, runtime.front
+        self.origin = origin
+        self.batched_names: frozenset[str] = frozenset()
+        """The arrays that have a batch axis here and not in ``origin``'s op."""
+        self.name: str = origin.name if origin is not None else runtime.name
+        self.path = path or runtime.key
+        self.vmap_rule: VmapRule | None = runtime.vmap
+        self.lease = runtime.lease()
+        """Graphs that hold the functions below keep the op's operators."""
+        self.backward_function = make_backward(self)
+        self.forward_function = make_forward(self)
+        self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
+        self._registration: Any = None
+        self._tangents: dict[tuple[int, frozenset[str]], Tangent] = {}
+
+    def call(self, arguments: tuple[Any, ...]) -> Any:
+        """The op under the active transforms."""
+        if self.plan.mutated:
+            if torch_modes.is_vmapped(arguments):
+                self.refuse_mutation()
+            if torch.is_grad_enabled():
+                self.runtime.refuse_mutation(arguments)
+        returned = self.forward(arguments)
+        count = len(self.plan.results)
+        if count == 0:
+            return None
+        if not isinstance(returned, tuple):
+            return returned
+        return returned[0] if count == 1 else returned[:count]
+
+    def forward(self, arguments: tuple[Any, ...]) -> Any:
+        """The raw forward, differentiable; what mutated arrays hold before goes with it."""
+        inputs = zip(arguments, self.plan.inputs, strict=False)
+        before = [None if v is None else v.clone() for v, slot in inputs if slot.role == "mutated"]
+        return self.forward_function.apply(*arguments, *before)
+
+    def refuse_mutation(self) -> None:
+        raise GradientError(
+            f"{self.name}: vmap over an op that changes arrays in place (mutates) is not possible; make the arrays "
+            f"in-out in the signature"
+        )
+
+    def refuse_gradient(self) -> None:
+        raise GradientError(f"{self.name} has no gradient: {self.plan.gradient_why} [backward]")
+
+    # --- derivatives of derivatives -----------------------------------------------------------------------------------
+
+    def tangent(self, values: tuple[Any, ...], active: frozenset[str], what: str) -> Tangent:
+        """The tangent op for the inputs that have a tangent, made when it is first wanted.
+
+        Args:
+            values: the op's arguments.
+            active: the inputs, by schema name.
+            what: the derivative that is asked for, for messages.
+
+        Raises:
+            GradientError: the op has none.
+        """
+        instance = self.runtime.instances.select(values)
+        key = (id(instance), active)
+        with _lock:
+            found = self._tangents.get(key)
+            if found is None:
+                try:
+                    made = tangent_plan(instance.plan, active, everything=self._given(values))
+                    types = [slot.leaf.type_name for slot in instance.plan.slots]
+                    registration = tangent_registration(made.plan, self.name, self.path, active, types, Transforms)
+                except (TangentError, SignatureError) as error:
+                    raise refused(self.name, what, error) from error
+                transforms = Transforms(registration.runtime, None, registration.name)
+                transforms._registration = registration
+                found = self._tangents[key] = Tangent(transforms, instance.plan, made)
+        return found
+
+    def _given(self, values: tuple[Any, ...]) -> frozenset[str]:
+        """The inputs of a call that can have a tangent."""
+        inputs = zip(self.plan.inputs, values, strict=False)
+        return frozenset(s.name for s, v in inputs if s.differentiable and v is not None)
+
+    # --- vmap ---------------------------------------------------------------------------------------------------------
+
+    def map_forward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The vmap rule of the forward."""
+        if self.plan.mutated:
+            self.refuse_mutation()
+        if self.vmap_rule is not None:
+            return self._own_rule(self.vmap_rule, info, in_dims, values)
+        return self._map_kernel(info, in_dims, values)
+
+    def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        dims = _dims(in_dims, values)
+        names = self._names(values, dims)
+        batched = self.batched(values, dims, names)
+        if batched is not None:
+            try:
+                results = batched.forward_function.apply(*self._lead(batched, values, dims, names, info.batch_size))
+            except (ArgumentError, UnbatchableError):
+                # A wrong argument is told by the loop, in the sizes of one element.
+                pass
+            else:
+                return results, (0,) * len(results) if isinstance(results, tuple) else 0
+        if info.batch_size == 0:
+            return self._empty_forward(dims, values)
+        return self._loop(self.forward_function.apply, info.batch_size, dims, values)
+
+    def map_public(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The vmap rule of the public op: of operators alone, so that it can be traced."""
+        if self.plan.mutated:
+            self.refuse_mutation()
+        if self.vmap_rule is not None:
+            return mapped_results(self.name, self.plan, info.batch_size, self.vmap_rule(info, tuple(in_dims), *values))
+        dims = _dims(in_dims, values)
+        names = self._names(values, dims)
+        batched = self.batched(values, dims, names)
+        if batched is None and info.batch_size == 0:
+            return self._empty_forward(dims, values)
+        if batched is None:
+            return self._loop(lambda *one: self.runtime.call_public(one), info.batch_size, dims, values)
+        moved = self._lead(batched, values, dims, names, info.batch_size)
+        if torch_modes.lowering_export() and not torch_modes.is_vmapped(moved):
+            results = record(batched, moved)
+        else:
+            results = batched.runtime.call_public(moved)
+        return results, (0,) * len(results) if isinstance(results, tuple) else 0
+
+    def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
+        dims = _dims(in_dims, values)
+        needs = values[-1]
+        count = len(self.front.arguments)
+        given = dict(zip(self.front.arguments, zip(values, dims, strict=True), strict=False))
+        wanted = {s.name for s, need in zip(self.plan.gradients, needs, strict=True) if need}
+        wanted = {name for name in wanted if given[name][0] is not None and given[name][0].is_floating_point()}
+        names = self._names(values, dims) | wanted
+        batched = self.batched(values, dims, names)
+        if batched is not None:
+            size = info.batch_size
+            moved = self._lead(batched, values[:count], dims[:count], names, size)
+            rest = [_lead(v, d, size) for v, d in zip(values[count:-1], dims[count:-1], strict=True)]
+            saved = len(self.plan.kept) + len(self.plan.written_back)
+            kept, cotangents = rest[:saved], rest[saved:]
+            # A generic op has a place for each array that may have a gradient; the batched one is concrete.
+            live = {s.name for s in batched.front.cotangents}
+            cotangents = [c for c, s in zip(cotangents, self.front.cotangents, strict=True) if s.name in live]
+            own = [s.name in wanted for s in batched.plan.gradients]
+            try:
+                found = batched.backward_function.apply(*moved, *kept, *cotangents, own)
+            except (ArgumentError, UnbatchableError):
+                pass
+            else:
+                by_name = {s.name: grad for s, grad in zip(batched.plan.gradients, found, strict=True)}
+                grads = tuple(by_name.get(s.name) for s in self.plan.gradients)
+                return grads, tuple(None if g is None else 0 for g in grads)
+        if info.batch_size == 0:
+            grads = tuple(_empty_like(*given[s.name]) if s.name in wanted else None for s in self.plan.gradients)
+            return grads, tuple(None if g is None else 0 for g in grads)
+        return self._loop(self.backward_function.apply, info.batch_size, dims, values)
+
+    def _names(self, values: tuple[Any, ...], dims: Sequence[Any]) -> set[str]:
+        """The arrays that get the batch axis: those that have it, and in-out ones, which return it."""
+        given = zip(self.plan.inputs, values, dims, strict=False)
+        return {slot.name for slot, v, d in given if d is not None or (slot.role == "inout" and v is not None)}
+
+    def _lead(
+        self, batched: Transforms, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int
+    ) -> tuple[Any, ...]:
+        """The arguments of the batched op."""
+        integral = {s.name for s in batched.plan.inputs if s.leaf.kind == "vector" and _kind(s) == "int"}
+        moved = []
+        for name, value, dim in zip(self.front.arguments, values, dims, strict=True):
+            if name in names:
+                value = _lead(value, dim, size)
+            elif name in integral:
+                # The numbers of a generic vector arrive as floats.
+                value = [int(item) for item in value]
+            moved.append(value)
+        return tuple(moved)
+
+    def batched(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str]) -> Transforms | None:
+        """The op of one launch for these batched arrays; None where a loop has to do."""
+        slots = self.plan.inputs
+        if any(dim is not None and not slot.is_array for slot, dim in zip(slots, dims, strict=False)):
+            return None
+        instances = self.runtime.instances
+        instance = instances.only or instances.select(
+            tuple(element(v, d) if d is not None else v for v, d in zip(values, dims, strict=True))
+        )
+        key = (id(instance), frozenset(names))
+        with _lock:
+            if key not in self._batched:
+                self._batched[key] = self._make_batched(instance.plan, key[1], values)
+            return self._batched[key]
+
+    def _make_batched(self, plan: Any, names: frozenset[str], values: tuple[Any, ...]) -> Transforms | None:
+        try:
+            made = batched_plan(plan, names)
+            backward = _MappedBackward(self.runtime, names) if plan.gradient == "custom" else None
+            registration = batched_registration(made, self.name, self.path, names, Transforms, backward)
+        except UnbatchableError:
+            return None
+        device = next(v.device for v in values if isinstance(v, torch.Tensor))
+        if device.type in ("cpu", "cuda"):
+            try:
+                registration.instances.only.launcher.preload(device)  # type: ignore[union-attr]
+            except Exception as error:  # whatever Warp's code generation and compilers raise
+                warnings.warn(
+                    f"{self.name}: Warp can't compile the kernel that vmap would launch once, so vmap loops: {error}",
+                    stacklevel=2,
+                )
+                return None
+        found = Transforms(registration.runtime, self, registration.name)
+        found._registration, found.batched_names = registration, names
+        return found
+
+    def _loop(
+        self, function: Callable[..., Any], size: int, dims: Sequence[Any], values: tuple[Any, ...]
+    ) -> tuple[Any, Any]:
+        """The vmap rule that always holds: call once per element, stack the results."""
+        results = [
+            function(*[v if d is None else v.select(d, index) for v, d in zip(values, dims, strict=True)])
+            for index in range(size)
+        ]
+        if isinstance(results[0], torch.Tensor):
+            return torch.stack(results), 0
+        stacked = tuple(None if items[0] is None else torch.stack(items) for items in zip(*results, strict=True))
+        return stacked, tuple(None if item is None else 0 for item in stacked)
+
+    def _empty_forward(self, dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The results for a batch of size 0, by the shapes that an element would have."""
+        try:
+            found = self.runtime.fake_forward(
+                *(_without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True))
+            )
+        except RuntimeError as error:
+            raise GradientError(
+                f"{self.name}: vmap over a batch of size 0 is not possible: the results' shapes depend on data"
+            ) from error
+        device = next(v.device for v in values if isinstance(v, torch.Tensor))
+        many = found if isinstance(found, tuple) else (found,)
+        named = dict(zip(self.front.arguments, values, strict=True))
+        sources = [named[s.name] for s in self.plan.gradients if named[s.name] is not None]
+        made = tuple(
+            # No element, so no value; but a graph behind it, as behind any result.
+            sum((0.0 * v.sum().to(r.dtype) for v in sources), torch.empty((0, *r.shape), dtype=r.dtype, device=device))
+            if slot.differentiable
+            else torch.empty((0, *r.shape), dtype=r.dtype, device=device)
+            for slot, r in zip(self.front.returned, many, strict=True)
+        )
+        return (made, (0,) * len(made)) if isinstance(found, tuple) else (made[0], 0)
+
+    def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
+        found = rule(info, tuple(in_dims), *values)
+        outputs, out_dims = mapped_results(self.name, self.plan, info.batch_size, found)
+        count, scratch = len(self.plan.results), self.plan.scratch
+        if not scratch:
+            return outputs, out_dims
+        if count == 1:
+            outputs, out_dims = (outputs,), (out_dims,)
+        rest: tuple[Any, ...] = (None,) * len(scratch)
+        if any(slot.saved for slot in scratch) and self.plan.gradient == "adjoint":
+            again, _ = self._map_kernel(info, in_dims, values)
+            rest = tuple(again[count:])
+        return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
+
+
+class _MappedBackward:
+    """A backward of the user's own, over a batch: the backward of one element under vmap."""
+
+    def __init__(self, single: Ways, names: frozenset[str]) -> None:
+        self.single, self.names = single, names
+        self.meaning = single.custom.meaning
+
+    def __call__(
+        self,
+        runtime: Ways,
+        arguments: tuple[Any, ...],
+        results: tuple[Any, ...],
+        grads: tuple[Any, ...],
+        needed: tuple[bool, ...],
+    ) -> tuple[Any, ...]:
+        single = self.single
+        mapped = [k for k, name in enumerate(runtime.front.arguments) if name in self.names]
+        found: list[int] = []
+
+        def backward(inputs: list[Any], results: tuple[Any, ...], grads: tuple[Any, ...]) -> list[torch.Tensor]:
+            values = list(arguments)
+            for position, value in zip(mapped, inputs, strict=True):
+                values[position] = value
+            made = single.custom_backward(tuple(values), results, grads, needed)
+            found[:] = [k for k, grad in enumerate(made) if grad is not None]
+            return [grad for grad in made if grad is not None]
+
+        made = torch.func.vmap(backward)([arguments[k] for k in mapped], results, grads)
+        whole: list[Any] = [None] * len(arguments)
+        for position, grad in zip(found, made, strict=True):
+            whole[position] = grad if position in mapped else grad.sum(0)
+        return tuple(whole)
+
+
+def _kind(slot: Any) -> str | None:
+    return slot.leaf.scalar.kind if slot.leaf.scalar is not None else None
+
+
+def _dims(in_dims: Sequence[Any], values: tuple[Any, ...]) -> list[int | None]:
+    """The batch axes of tensors; lists of numbers have none."""
+    return [dim if isinstance(v, torch.Tensor) else None for dim, v in zip(in_dims, values, strict=True)]
+
+
+def _lead(value: Any, dim: int | None, size: int) -> Any:
+    """A tensor with its batch axis first, expanded where it has none."""
+    if value is None:
+        return None
+    return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+
+def _without(value: torch.Tensor, dim: int | None) -> torch.Tensor:
+    """One element's shape and dtype, without data."""
+    return value.to("meta") if dim is None else element(value, dim)
+
+
+def _empty_like(value: torch.Tensor, dim: int | None) -> torch.Tensor:
+    """A gradient for a batch of size 0."""
+    return value.new_zeros((0, *_without(value, dim).shape))
