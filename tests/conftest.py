@@ -9,8 +9,8 @@ import warp as wp
 from support import compiled, eager
 from warpops.emit import checks
 from warpops.launch import native
-from warpops.launch.launcher import FAST
 from warpops.private import torch_guards
+from warpops.private.torch_modes import FAST
 
 wp.config.log_level = wp.LOG_WARNING
 # The suite compiles many small modules: unoptimised code is made three times as fast, and computes the same.

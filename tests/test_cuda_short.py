@@ -21,8 +21,8 @@ from support import close, inductor
 from warpops import warp_op
 from warpops.launch import cuda as launch_cuda
 from warpops.launch import cuda_check, native
-from warpops.launch.launcher import FAST
 from warpops.private import torch_modes, warp_launch
+from warpops.private.torch_modes import FAST
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 

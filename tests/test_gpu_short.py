@@ -13,7 +13,7 @@ import kernels
 from support import close, leaf
 from warpops import warp_op
 from warpops.launch import cuda, native
-from warpops.launch.launcher import FAST
+from warpops.private.torch_modes import FAST
 
 pytestmark = [
     pytest.mark.gpu,

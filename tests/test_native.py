@@ -15,8 +15,8 @@ import warp as wp
 from support import close
 from warpops import ArgumentError, warp_op
 from warpops.launch import native
-from warpops.launch.launcher import FAST
 from warpops.private import torch_guards
+from warpops.private.torch_modes import FAST
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 

@@ -15,9 +15,11 @@ INTERRUPTED = '''
 import gc, os, sys
 import torch
 import kernels
-from warpops import register, unregister, warp_op
+from warpops import warp_op
+from warpops.private import torch_modes, torch_registry
+from warpops.register import registration, unregister
 
-OURS = {os.path.join(os.path.dirname(register.__file__), name) for name in ("register.py", "register/unregister.py", "private/torch_modes.py")}
+OURS = {module.__file__ for module in (registration, unregister, torch_modes, torch_registry)}
 X = torch.tensor([1.0, 3.0])
 
 

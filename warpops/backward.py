@@ -59,7 +59,7 @@ class DeclaredBackward:
         made = made if isinstance(made, tuple) else (made,)
         by_name = {slot.label: grad for slot, grad in zip(own.result_slots, made, strict=True)}
         by_slot = {slot.name: by_name.get(f"grad_{slot.label}") for slot in plan.gradients}
-        return tuple(by_slot.get(name) for name in runtime.front.arguments)
+        return tuple(by_slot.get(name) for name in runtime.plan.arguments)
 
 
 def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaration, str], WarpOp]) -> DeclaredBackward:
@@ -74,7 +74,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
     outputs = [s.label for s in plan.result_slots if s.role == "output"]
     cotangents = {f"grad_{s.label}" for s in plan.result_slots if s.differentiable}
     inout = {f"grad_{s.label}" for s in plan.result_slots if s.role == "inout" and s.differentiable}
-    gradients = {f"grad_{s.label}": s for s in plan.gradients if s.role != "inout"}
+    gradients = {f"grad_{s.label}": s for s in plan.gradient_buffers}
     if isinstance(value, WarpOp):
         op = value
         unknown = [p.name for p in op._plan.parameters if p.name not in {*inputs, *outputs, *cotangents}]

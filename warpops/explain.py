@@ -37,7 +37,7 @@ def explain(name: str, plan: OpPlan, rows: Rows) -> str:
     for line in _launch_lines(plan):
         writer.line(line, 1)
     writer.head("values before the launch")
-    fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
+    fresh = plan.fresh
     for slot in fresh:
         writer.line(f"{slot.label}: {slot.init} ({slot.init_why})", 1)
     if not fresh:
@@ -134,7 +134,7 @@ def _uses(plan: OpPlan, slot: Slot) -> Iterator[tuple[str, Site]]:
 
 
 def _shape(slot: Slot) -> str:
-    shape = slot.shape if slot.role in ("output", "scratch") else slot.dims
+    shape = slot.shape if slot.fresh else slot.dims
     if callable(shape):
         return "[computed by a callable]"
     sizes = [None] * slot.leaf.ndim if shape is None else shape

@@ -50,9 +50,8 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
     check_mutated(op, plan, values)
     sizes = _bind(op, plan, values)
     shapes: dict[str, tuple[Any, ...]] = {}
-    for slot in plan.slots:
-        if slot.role in ("output", "scratch"):
-            shapes[slot.name] = fresh_shape(op, plan, slot, sizes, values)
+    for slot in plan.fresh:
+        shapes[slot.name] = fresh_shape(op, plan, slot, sizes, values)
     launch = launch_size(op, plan, sizes, values)
     warp_shapes = dict(shapes)
     for slot in plan.arrays:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy
 import torch
 
-from ..launch.packing import bytes_spanned
 from ..plan.model import OpPlan, Slot
 from ..private import torch_guards
+from ..private.torch_guards import bytes_spanned
 from .kind import fail
 
 

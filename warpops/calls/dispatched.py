@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from ..arguments.vector import default_value
-from ..emit.schema import Schemas
 from ..errors import GradientError
 from ..kernel.signature import MISSING
 from ..plan.model import OpPlan
@@ -20,7 +19,6 @@ class Dispatched:
 
     name: str
     plan: OpPlan
-    front: Schemas
     public_op: Any
     forward_op: Any
     function: Callable[[], Any]
@@ -70,7 +68,7 @@ class Dispatched:
             slot.differentiable and value is not None and value.requires_grad
             for slot, value in zip(self.plan.inputs, arguments, strict=False)
         ):
-            if self.plan.mutated or len(self.front.returned) != len(self.plan.results):
+            if self.plan.mutated or len(self.plan.returned) != len(self.plan.results):
                 raise GradientError(
                     f"{self.name}: a graph that was traced without gradients can't be differentiated; trace it with "
                     f"inputs that require grad, or run it under torch.no_grad()"
@@ -85,7 +83,7 @@ class Dispatched:
 
     def complete(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """The values of the schema by position, defaults included."""
-        names = self.front.arguments
+        names = self.plan.arguments
         if len(arguments) >= len(names):
             return arguments
         defaults: dict[str, Any] = {"device": None}
@@ -99,5 +97,5 @@ class Dispatched:
         last = {p.name for p in self.plan.parameters if p.keyword_only}
         if self.plan.device_argument:
             last.add("device")
-        named = {n: v for n, v in zip(self.front.arguments, arguments, strict=True) if n in last}
+        named = {n: v for n, v in zip(self.plan.arguments, arguments, strict=True) if n in last}
         return self.public_op(*arguments[: len(arguments) - len(named)], **named)

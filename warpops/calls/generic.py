@@ -233,9 +233,9 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
         for position, slot in enumerate(concrete.inputs)
         if slot.leaf.kind == "vector" and slot.leaf.scalar is not None and slot.leaf.scalar.kind == "int"
     ]
-    cotangents = [slot.name for slot in plan.result_slots if slot.differentiable]
+    cotangents = [slot.name for slot in plan.cotangents]
     gradients = [slot.name for slot in plan.gradients]
-    buffers = [*cotangents, *(slot.name for slot in plan.gradients if slot.role != "inout")]
+    buffers = [*cotangents, *(slot.name for slot in plan.gradient_buffers)]
     live = {slot.name for slot in concrete.slots if slot.differentiable}
     arrays = [slot.name for slot in (*plan.inputs, *plan.kept) if slot.is_array]
 

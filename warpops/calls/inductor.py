@@ -81,33 +81,31 @@ def _lower_forward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
         return None
     if plan.scratch and _node().target is runtime.public_op:
         return None
-    values = dict(zip([slot.name for slot in runtime.front.returned], _values(), strict=True))
+    values = dict(zip([slot.name for slot in runtime.plan.returned], _values(), strict=True))
     made: dict[str, Any] = {}
-    for slot in plan.slots:
-        if slot.role in ("output", "scratch"):
-            fill = {"empty": None, "zeros": 0}.get(slot.init, slot.init) if isinstance(slot.init, str) else slot.init
-            made[slot.name] = _like(values[slot.name], fill)
+    for slot in plan.fresh:
+        made[slot.name] = _like(values[slot.name], slot.fill)
     _call(runtime.forward_into_op, [*arguments, *made.values()])
-    returned = tuple(made[slot.name] for slot in runtime.front.returned)
+    returned = tuple(made[slot.name] for slot in runtime.plan.returned)
     return returned[0] if len(returned) == 1 else returned
 
 
 def _lower_backward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
     from torch._inductor import ir, lowering
 
-    plan, front = runtime.instances.plan, runtime.front
+    plan = runtime.instances.plan
     needs = arguments[-1]
-    count = len(front.arguments)
+    count = len(runtime.plan.arguments)
     given, kept = list(arguments[:count]), list(arguments[count : count + len(plan.kept)])
     cotangents = list(arguments[count + len(plan.kept) : -1])
-    if runtime.instances.generic or front.handles or plan.private_data or any(c is None for c in cotangents):
+    if runtime.instances.generic or runtime.plan.handles or plan.private_data or any(c is None for c in cotangents):
         return None
     for index, slot in enumerate(plan.inputs):
         if slot.is_array and given[index] is not None:
             given[index] = ir.ExternKernel.require_contiguous(given[index])
     kept = [ir.ExternKernel.require_contiguous(value) for value in kept]
     private = []
-    for slot, cotangent in zip(front.cotangents, cotangents, strict=True):
+    for slot, cotangent in zip(runtime.plan.cotangents, cotangents, strict=True):
         if slot.retained:
             private.append(ir.ExternKernel.require_contiguous(cotangent))
             continue
@@ -120,7 +118,7 @@ def _lower_backward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
     for slot, need in zip(plan.gradients, needs, strict=True):
         value = next(gradients) if need else None
         if slot.role == "inout":
-            buffer = private[[s.name for s in front.cotangents].index(slot.name)]
+            buffer = private[[s.name for s in runtime.plan.cotangents].index(slot.name)]
         elif value is not None:
             buffer = _like(value, None)
         elif slot.null_adjoint_safe:
@@ -130,7 +128,7 @@ def _lower_backward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
         buffers[slot.name] = buffer
         if need:
             results.append(buffer)
-    grads = [buffers[slot.name] for slot in front.gradient_slots]
+    grads = [buffers[slot.name] for slot in runtime.plan.gradient_buffers]
     assert runtime.backward_into_op is not None
     _call(runtime.backward_into_op, [*given, *kept, *private, *grads])
     return results

@@ -48,7 +48,7 @@ class RegisteredBackward:
     ) -> tuple[Any, ...]:
         plan = runtime.plan
         values = runtime.values(arguments)
-        by_slot = dict(zip(runtime.front.arguments, needed, strict=False))
+        by_slot = dict(zip(runtime.plan.arguments, needed, strict=False))
         context = BackwardContext(
             inputs=callback_arguments(plan, values),
             outputs={slot.label: result for slot, result in zip(plan.result_slots, results, strict=True)},
@@ -74,7 +74,7 @@ class RegisteredBackward:
                 by_name[slot.name] = (
                     _checked(runtime.name, slot, part, values[slot.name]) if slot.differentiable else None
                 )
-        return tuple(by_name.get(name) for name in runtime.front.arguments)
+        return tuple(by_name.get(name) for name in runtime.plan.arguments)
 
 
 def _reducible(shape: tuple[Any, ...], wider: tuple[Any, ...]) -> bool:

@@ -50,7 +50,7 @@ class Parts:
 
     def function(self) -> Any:
         """The autograd function; None where nothing is differentiable."""
-        if self._function is None and self._emitter.has_function:
+        if self._function is None and self._emitter.plan.differentiable:
             with _making:
                 if self._function is None:
                     self._compile(self._emitter.emit_function(), "function")
@@ -72,7 +72,7 @@ class Parts:
         """The text of all parts."""
         with _making:
             parts = [self._emitter.emit(), self._emitter.emit_eager()]
-            if self._emitter.has_function:
+            if self._emitter.plan.differentiable:
                 parts.append(self._emitter.emit_function())
         return "\n\n".join(parts)
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from ..arguments.call import Measure, measure
-from ..emit.schema import Schemas
 from ..errors import ArgumentError
 from ..plan.model import OpPlan
 from ..private import torch_modes
@@ -24,7 +23,6 @@ class Traced:
 
     name: str
     plan: OpPlan
-    front: Schemas
     instances: Instances
     numbered: bool
     functional: bool
@@ -80,7 +78,7 @@ class Traced:
         count = len(self.plan.results)
         if count == 0:
             return None
-        return results if len(self.front.returned) == 1 else (results[0] if count == 1 else results[:count])
+        return results if len(self.plan.returned) == 1 else (results[0] if count == 1 else results[:count])
 
     def traced_forward(self, *arguments: Any) -> Any:
         """The forward in traced code: buffers that the graph sees, and one op that writes into them."""
@@ -92,7 +90,7 @@ class Traced:
         found = measure(self.name, plan, values, self.device(arguments))
         fresh = dict(
             zip(
-                [s.name for s in plan.slots if s.role in ("output", "scratch")],
+                [s.name for s in plan.fresh],
                 self.allocate(instance, found),
                 strict=True,
             )
@@ -101,8 +99,8 @@ class Traced:
         for index, slot in enumerate(plan.inputs):
             if slot.role == "inout":
                 given[index] = fresh[slot.name] = given[index].clone(memory_format=torch.contiguous_format)
-        self.forward_into_op(*given, *(fresh[s.name] for s in plan.slots if s.role in ("output", "scratch")))
-        returned = tuple(fresh[slot.name] for slot in self.front.returned)
+        self.forward_into_op(*given, *(fresh[s.name] for s in plan.fresh))
+        returned = tuple(fresh[slot.name] for slot in self.plan.returned)
         return returned[0] if len(returned) == 1 else returned
 
     @staticmethod
@@ -110,7 +108,7 @@ class Traced:
         if instance.allocate is None:
             return ()
         plan = instance.plan
-        sizes = [n for s in plan.slots if s.role in ("output", "scratch") for n in found.shapes[s.name]]
+        sizes = [n for s in plan.fresh for n in found.shapes[s.name]]
         return instance.allocate(found.device, *sizes)
 
     def traced_backward(self, *arguments: Any, token: torch.Tensor | None = None) -> list[Any]:
@@ -119,17 +117,17 @@ class Traced:
             found: list[Any] = self.backward_op(*arguments)
             return found
         instance = self.instances.select(arguments)
-        plan, front = self.plan, self.front
+        plan = self.plan
         assert instance.prepare is not None
         prepared = instance.prepare(*arguments)
         needs = arguments[-1]
-        names = [s.name for s in plan.inputs if s.is_array] + [s.name for s in plan.kept]
-        grads = [s.name for s in (*front.cotangents, *front.gradient_slots)]
+        names = [s.name for s in plan.given_arrays] + [s.name for s in plan.kept]
+        grads = [s.name for s in (*plan.cotangents, *plan.gradient_buffers)]
         tensors = dict(zip(names, prepared, strict=False))
         buffers = dict(zip(grads, prepared[len(names) :], strict=True))
         values = self.values(arguments)
-        given = [tensors.get(name, values[name]) for name in front.arguments]
-        last = (token,) if front.handles else ()
+        given = [tensors.get(name, values[name]) for name in plan.arguments]
+        last = (token,) if plan.handles else ()
         self.backward_into_op(*given, *(tensors[s.name] for s in plan.kept), *(buffers[name] for name in grads), *last)
         return [buffers[slot.name] for slot, need in zip(plan.gradients, needs, strict=True) if need]
 
@@ -142,7 +140,7 @@ class Traced:
         found = measure(self.name, instance.plan, self.values(arguments), self.device(arguments))
         fresh = dict(
             zip(
-                [s.name for s in instance.plan.slots if s.role in ("output", "scratch")],
+                [s.name for s in instance.plan.fresh],
                 self.allocate(instance, found),
                 strict=True,
             )
@@ -151,7 +149,7 @@ class Traced:
         for slot in self.plan.slots:
             if slot.role == "inout":
                 fresh[slot.name] = torch.empty_like(values[slot.name], memory_format=torch.contiguous_format)
-        returned = tuple(fresh[slot.name] for slot in self.front.returned)
+        returned = tuple(fresh[slot.name] for slot in self.plan.returned)
         if not returned:
             return None
         return returned[0] if len(returned) == 1 else returned
@@ -163,7 +161,7 @@ class Traced:
     def fake_public(self, *arguments: Any, **named: Any) -> Any:
         results = self.fake_forward(*arguments, **named)
         count = len(self.plan.results)
-        if len(self.front.returned) == count:
+        if len(self.plan.returned) == count:
             return results
         return None if count == 0 else (results[0] if count == 1 else results[:count])
 

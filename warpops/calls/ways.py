@@ -22,12 +22,11 @@ from ..arguments.refusal import refusal_op, runtimes
 from ..arguments.struct import Missing, field_reader, missing
 from ..arguments.tensor_scalar import traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
-from ..emit.schema import Schemas
 from ..errors import ArgumentError, GradientError
-from ..launch.launcher import FAST
 from ..launch.packing import NOT_RECALLED
 from ..plan.model import OpPlan
 from ..private import torch_guards, torch_modes
+from ..private.torch_modes import FAST
 from .dispatched import Dispatched
 from .helper_ops import copy_of
 from .instances import Instance, Instances
@@ -47,8 +46,8 @@ SAMPLE_NAMES: dict[str, Any] = {"list": [], "tuple": (), "dict": {}, "ndarray": 
 class Ways(Conversions, Traced, Dispatched):
     """The helpers of one op's front, and its slower ways: traced, under transforms, refused."""
 
-    def __init__(self, name: str, plan: OpPlan, front: Schemas, instances: Instances, registration: Any) -> None:
-        self.name, self.plan, self.front, self.instances = name, plan, front, instances
+    def __init__(self, name: str, plan: OpPlan, instances: Instances, registration: Any) -> None:
+        self.name, self.plan, self.instances = name, plan, instances
         self.public_op, self.forward_op = registration.public_op, registration.forward_op
         self.forward_into_op = registration.forward_into_op
         self.backward_op: Any = registration.backward_op
@@ -61,7 +60,7 @@ class Ways(Conversions, Traced, Dispatched):
         self.rows = registration.rows
         self._make_transforms = registration.transforms
         self.recall = Remembered(instances)
-        self.functional = not plan.mutated and not front.handles
+        self.functional = not plan.mutated and not plan.handles
         """Graphs hold the functional raw ops, and Inductor is taught to lower them over buffers that it plans."""
         self._lowered = False
         self.numbered = False
@@ -150,7 +149,7 @@ class Ways(Conversions, Traced, Dispatched):
     # --- values -------------------------------------------------------------------------------------------------------
 
     def values(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        return dict(zip(self.front.arguments, arguments, strict=False))
+        return dict(zip(self.plan.arguments, arguments, strict=False))
 
     def device(self, arguments: tuple[Any, ...]) -> Any:
         return arguments[len(self.plan.inputs)] if self.plan.device_argument else None
@@ -162,11 +161,11 @@ class Ways(Conversions, Traced, Dispatched):
 
     def check_alive(self, held: tuple[Any, ...]) -> None:
         """Before a backward: the objects are as they were."""
-        check_unchanged(self.name, [self.slots[name].label for name in self.front.handles], held)
+        check_unchanged(self.name, [self.slots[name].label for name in self.plan.handles], held)
 
     def with_token(self, into: Callable[..., None]) -> Callable[..., None]:
         """The raw backward over given buffers, whose last argument is the token of the objects."""
-        name, labels = self.name, [self.slots[name].label for name in self.front.handles]
+        name, labels = self.name, [self.slots[name].label for name in self.plan.handles]
 
         def run(*values: Any) -> None:
             if values[-1] is not None:
@@ -347,7 +346,7 @@ class Ways(Conversions, Traced, Dispatched):
 
     def backward_again(self, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         """The backward where it is itself recorded: an operation that is differentiable again."""
-        plan, arguments = self.plan, self.front.arguments
+        plan, arguments = self.plan, self.plan.arguments
         tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
         rest = [i for i in range(len(arguments)) if i not in tensors]
         saved = ctx.saved_tensors

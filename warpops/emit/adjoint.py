@@ -20,12 +20,9 @@ RETAIN = 1
 class Adjoint(Forward):
     """Writes ``prepare``, ``backward_into`` and ``backward``."""
 
-    def cotangents(self) -> list[Slot]:
-        return [slot for slot in self.plan.result_slots if slot.differentiable]
-
     def backward_arguments(self) -> list[str]:
         """The arguments that the raw backward ops share: the forward's, then the saved fresh arrays."""
-        return [*self.arguments, *(self.saved_name(slot) for slot in self.plan.kept)]
+        return [*self.plan.arguments, *(self.saved_name(slot) for slot in self.plan.kept)]
 
     def saved_name(self, slot: Slot) -> str:
         return slot.name
@@ -41,10 +38,10 @@ class Adjoint(Forward):
         """Private cotangents, and buffers for the gradients that are asked for."""
         text, plan = self.text, self.plan
         dense = f"memory_format={self.torch}.contiguous_format"
-        cots = self.cotangents()
+        cots = self.plan.cotangents
         with text.function(self.function("prepare"), [*self.backward_arguments(), *map(self.grad_name, cots), "needs"]):
             text.add('"""Make arrays dense, cotangents private, and a buffer for each gradient that is needed."""')
-            for slot in (*self.given_arrays(), *plan.kept):
+            for slot in (*self.plan.given_arrays, *plan.kept):
                 if slot.optional:
                     text.add(f"if {slot.name} is not None:")
                     text.add(f"    {slot.name} = {slot.name}.contiguous()")
@@ -74,7 +71,7 @@ class Adjoint(Forward):
                     text.add("else:")
                     extra = ", device" if plan.device_argument else ""
                     text.add(f"    {grad} = {make}({self.values()}{extra})")
-            gradients = [s for s in plan.gradients if s.role != "inout"]
+            gradients = plan.gradient_buffers
             order = {slot.name: k for k, slot in enumerate(plan.gradients)}
             for slot in gradients:
                 grad = self.grad_name(slot)
@@ -83,7 +80,7 @@ class Adjoint(Forward):
                     condition = f"{slot.name} is not None" + (f" and {condition}" if condition else "")
                 buffer = f"{self.torch}.empty_like({slot.name})"
                 text.add(f"{grad} = {buffer}" + (f" if {condition} else None" if condition else ""))
-            names = [slot.name for slot in (*self.given_arrays(), *plan.kept)]
+            names = [slot.name for slot in (*self.plan.given_arrays, *plan.kept)]
             names += [self.grad_name(slot) for slot in (*cots, *gradients)]
             text.add(f"return {', '.join(names)}{',' if len(names) == 1 else ''}")
 
@@ -108,12 +105,12 @@ class Adjoint(Forward):
         return zeros
 
     def gradient_buffers(self) -> list[str]:
-        gradients = [s for s in self.plan.gradients if s.role != "inout"]
-        return [self.grad_name(slot) for slot in (*self.cotangents(), *gradients)]
+        gradients = self.plan.gradient_buffers
+        return [self.grad_name(slot) for slot in (*self.plan.cotangents, *gradients)]
 
     def zero_gradients(self) -> None:
         """The adjoint adds to gradients."""
-        slots = [slot for slot in self.plan.gradients if slot.role != "inout"]
+        slots = self.plan.gradient_buffers
         if self.plan.zeroed_at_once:
             names = ", ".join(self.grad_name(slot) for slot in slots)
             self.text.add(f"{self.provide('zero_all', torch_guards.zero_all)}({names})")
@@ -129,7 +126,7 @@ class Adjoint(Forward):
     def emit_backward_into(self) -> None:
         """The adjoint launch over given buffers: cotangents, which it may change, and gradients, which it fills."""
         text, plan = self.text, self.plan
-        fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
+        fresh = plan.fresh
         with text.function(self.function("backward_into"), [*self.backward_arguments(), *self.gradient_buffers()]):
             self.zero_gradients()
             self.describe_inputs(compare=False)
@@ -156,7 +153,7 @@ class Adjoint(Forward):
                 else:
                     data[slot.name] = "0"
                     text.add(f"{stride} = {self._dense_strides(slot, shapes[slot.name])}")
-            for slot in self.given_arrays():
+            for slot in self.plan.given_arrays:
                 data[slot.name] = (
                     f"0 if {slot.name} is None else {slot.name}.data_ptr()"
                     if slot.optional
@@ -174,7 +171,7 @@ class Adjoint(Forward):
                         f"{buffer} = {zeros}" + (f" if {slot.name} is not None else None" if slot.optional else "")
                     )
                 grads[slot.name] = self._pointer(slot, buffer, always=not slot.optional)
-            for slot in (*self.cotangents(), *[s for s in plan.gradients if s.role != "inout"]):
+            for slot in (*self.plan.cotangents, *plan.gradient_buffers):
                 buffer = self.grad_name(slot)
                 always = slot.role == "inout" or (slot.role == "output" and slot.saved)
                 grads[slot.name] = self._pointer(slot, buffer, always)
@@ -215,11 +212,11 @@ class Adjoint(Forward):
     def emit_backward(self) -> None:
         """The raw backward op: functional."""
         text, plan = self.text, self.plan
-        cots = self.cotangents()
+        cots = self.plan.cotangents
         parameters = [*self.backward_arguments(), *map(self.grad_name, cots)]
         with text.function(self.function("backward"), [*parameters, "needs"]):
-            gradients = [s for s in plan.gradients if s.role != "inout"]
-            names = [slot.name for slot in (*self.given_arrays(), *plan.kept)]
+            gradients = plan.gradient_buffers
+            names = [slot.name for slot in (*self.plan.given_arrays, *plan.kept)]
             names += [self.grad_name(slot) for slot in (*cots, *gradients)]
             text.add(
                 f"{', '.join(names)}{',' if len(names) == 1 else ''} = "

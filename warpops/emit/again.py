@@ -25,7 +25,7 @@ class Again(Adjoint):
 
     def _leave_unless_dense(self) -> None:
         """The function returns None where an array's component axes aren't dense."""
-        dense = [text for slot in self.given_arrays() if (text := self._dense(slot, self.local(slot, "stride")))]
+        dense = [text for slot in self.plan.given_arrays if (text := self._dense(slot, self.local(slot, "stride")))]
         if dense:
             self.text.add(f"if {' or '.join(dense)}:")
             self.text.add("    return None")
@@ -100,9 +100,9 @@ class Again(Adjoint):
 
     def emit_recall_forward(self) -> None:
         text, plan = self.text, self.plan
-        fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
-        arrays = self.given_arrays()
-        with text.function(self.function("recall_forward"), self.arguments):
+        fresh = plan.fresh
+        arrays = self.plan.given_arrays
+        with text.function(self.function("recall_forward"), self.plan.arguments):
             text.add(
                 '"""The launch for tensors of these sizes and strides, as a function; None where there is none."""'
             )
@@ -148,7 +148,7 @@ class Again(Adjoint):
                 if plan.mutated:
                     changed = _tuple([slot.name for slot in plan.mutated])
                     text.add(f"{self.provide('increment_versions', torch_modes.increment_versions)}({changed})")
-                returned = [slot.name for slot in (*plan.result_slots, *plan.scratch)]
+                returned = [slot.name for slot in plan.returned]
                 text.add(f"return {', '.join(returned)}".rstrip())
             text.add("")
             text.add(f"return {again}")
@@ -174,7 +174,7 @@ class Again(Adjoint):
 
     def _launch_adjoint(self) -> None:
         plan = self.plan
-        given = {slot.name for slot in (*self.cotangents(), *(s for s in plan.gradients if s.role != "inout"))}
+        given = {slot.name for slot in (*self.plan.cotangents, *plan.gradient_buffers)}
         data = [slot.name if slot.is_input or slot.saved else "None" for slot in plan.arrays]
         adjoints = [self.grad_name(slot) if slot.name in given else "None" for slot in plan.arrays]
         self._launch_recalled(_tuple([*data, *adjoints]))
@@ -182,9 +182,9 @@ class Again(Adjoint):
     def emit_recall_backward(self) -> None:
         text, plan = self.text, self.plan
         fresh = [slot for slot in plan.slots if slot.role == "output"]
-        arrays, cots = self.given_arrays(), self.cotangents()
+        arrays, cots = self.plan.given_arrays, self.plan.cotangents
         parameters = [*self.backward_arguments(), *map(self.grad_name, cots)]
-        gradients = [s for s in plan.gradients if s.role != "inout"]
+        gradients = plan.gradient_buffers
         order = {slot.name: k for k, slot in enumerate(plan.gradients)}
         with text.function(self.function("recall_backward"), [*parameters, "needs"]):
             text.add('"""The adjoint launch for tensors of these sizes, as a function; None where there is none."""')
@@ -233,8 +233,8 @@ class Again(Adjoint):
 
     def emit_recall_forward_into(self) -> None:
         text, plan = self.text, self.plan
-        fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
-        parameters = [*self.arguments, *(slot.name for slot in fresh)]
+        fresh = plan.fresh
+        parameters = [*self.plan.arguments, *(slot.name for slot in fresh)]
         with text.function(self.function("recall_forward_into"), parameters):
             self._name_layout(plan.arrays)
             self._leave_unless_dense()
@@ -256,7 +256,7 @@ class Again(Adjoint):
 
     def emit_recall_backward_into(self) -> None:
         text, plan = self.text, self.plan
-        given = [*self.given_arrays(), *plan.kept]
+        given = [*self.plan.given_arrays, *plan.kept]
         parameters = [*self.backward_arguments(), *self.gradient_buffers()]
         with text.function(self.function("recall_backward_into"), parameters):
             self._name_layout(given)

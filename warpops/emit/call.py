@@ -60,7 +60,7 @@ class CallWriter(FunctionWriter):
 
     def _emit_call(self) -> None:
         text, _plan = self.text, self.plan
-        arguments = self.tuple_of(self.front.arguments)
+        arguments = self.tuple_of(self.plan.arguments)
         with text.indented(f"def {self.use('call')}({self.parameters()}):"):
             self._open_structs(False)
             text.add(f"if {self.use('is_compiling')}():")
@@ -75,7 +75,7 @@ class CallWriter(FunctionWriter):
                 f"{self.use('forward_ad')}._current_level >= 0:"
             )
             text.add(f"    return {self.use('special')}({arguments})")
-            call = f"{self.use('eager')}({', '.join(self.front.arguments)})"
+            call = f"{self.use('eager')}({', '.join(self.plan.arguments)})"
             if not self.plan.recalls_forward:
                 text.add(f"return {call}")
                 return
@@ -87,28 +87,28 @@ class CallWriter(FunctionWriter):
     def _emit_device(self) -> None:
         """The default device, for an op that was given no tensor."""
         if self.plan.device_argument and not any(p.struct for p in self.plan.parameters):
-            arrays = [s.name for s in self.plan.inputs if s.is_array]
+            arrays = [s.name for s in self.plan.given_arrays]
             absent = " and ".join(["device is None", *(f"{name} is None" for name in arrays if "." not in name)])
             self.text.add(f"if {absent}:")
             self.text.add(f"    device = {self.use('get_default_device')}()")
 
     def _first_results(self, call: str) -> str:
-        count, extra = len(self.plan.results), len(self.front.returned) - len(self.plan.results)
+        count, extra = len(self.plan.results), len(self.plan.returned) - len(self.plan.results)
         if not extra:
             return call
         return f"{call}[:{count}]" if count != 1 else f"{call}[0]"
 
     def _emit_recall(self) -> None:
         text = self.text
-        arguments = ", ".join(self.front.arguments)
-        tensors = [slot.name for slot in self.plan.inputs if slot.is_array]
+        arguments = ", ".join(self.plan.arguments)
+        tensors = [slot.name for slot in self.plan.given_arrays]
         memory = text.free("memory", "local")
         more = [f"{self.use('forward_ad')}._current_level < 0"]
         if self.plan.mutated:  # what requires grad is refused, or its change is told to autograd, by the whole way
             more.append(f"not ({memory}.differentiable and {self.use('grad_enabled')}())")
         condition = self._remembered("forward", tensors, more)
         with text.indented(f"if {condition}:"):
-            if self._needs_function() and not self.plan.mutated:
+            if self.plan.differentiable and not self.plan.mutated:
                 text.add(f"if {memory}.differentiable and {self.use('grad_enabled')}():")
                 text.add(f"    return {self.use('apply')}({arguments})")
             text.add("try:")
@@ -202,13 +202,13 @@ class CallWriter(FunctionWriter):
                 text.add(f"    {slot.name} = {self.use('to_number')}({slot.name!r}, {slot.name})")
 
     def _emit_eager(self) -> None:
-        text, plan, front = self.text, self.plan, self.front
-        arguments = ", ".join(front.arguments)
-        with text.function(self.use("eager"), front.arguments):
+        text, plan = self.text, self.plan
+        arguments = ", ".join(plan.arguments)
+        with text.function(self.use("eager"), plan.arguments):
             text.add("try:")
             text._indent += 1
             self._emit_guards()
-            if self._needs_function():
+            if self.plan.differentiable:
                 requires = " or ".join(
                     f"{s.name}.requires_grad"
                     if not s.optional
@@ -235,7 +235,7 @@ class CallWriter(FunctionWriter):
                 text.add(f"return {result}")
             text._indent -= 1
             text.add("except (AttributeError, TypeError, RuntimeError):")
-            text.add(f"    {self.use('explain_failure')}({self.tuple_of(front.arguments)})")
+            text.add(f"    {self.use('explain_failure')}({self.tuple_of(plan.arguments)})")
             text.add("    raise")
 
     def _bump(self) -> None:
@@ -252,10 +252,10 @@ class CallWriter(FunctionWriter):
             for s in guarded
         )
         self.text.add(f"if {self.use('grad_enabled')}() and ({conditions}):")
-        self.text.add(f"    {self.use('refuse_mutation')}({self.tuple_of(self.front.arguments)})")
+        self.text.add(f"    {self.use('refuse_mutation')}({self.tuple_of(self.plan.arguments)})")
         negated = [f"{s.name}.is_neg()" for s in plan.mutated]
         negated = [
             f"({s.name} is not None and {n})" if s.optional else n for s, n in zip(plan.mutated, negated, strict=True)
         ]
         self.text.add(f"if {' or '.join(negated)}:")
-        self.text.add(f"    return {self.use('resolve_negated')}({self.tuple_of(self.front.arguments)})")
+        self.text.add(f"    return {self.use('resolve_negated')}({self.tuple_of(self.plan.arguments)})")

@@ -68,10 +68,6 @@ class Pieces:
 
     # --- pieces -------------------------------------------------------------------------------------------------------
 
-    @property
-    def arguments(self) -> list[str]:
-        return [slot.name for slot in self.plan.inputs] + (["device"] if self.plan.device_argument else [])
-
     def values(self) -> str:
         """The call's arguments as a dict, for the full check."""
         return "{" + ", ".join(f"{slot.name!r}: {slot.name}" for slot in self.plan.inputs) + "}"
@@ -87,12 +83,9 @@ class Pieces:
         assert slot.leaf.scalar is not None
         return f"{self.torch}.{str(slot.leaf.scalar.dtype).removeprefix('torch.')}"
 
-    def given_arrays(self) -> list[Slot]:
-        return [slot for slot in self.plan.inputs if slot.is_array]
-
     def describe_inputs(self, compare: bool = True) -> None:
         """Compare every given array with what is expected, and name its shape and strides."""
-        arrays = self.given_arrays()
+        arrays = self.plan.given_arrays
         for slot in arrays:
             leaf = slot.leaf
             assert leaf.scalar is not None and leaf.component is not None
@@ -151,7 +144,7 @@ class Pieces:
 
     def find_device(self) -> str:
         """Name the device, and compare the arrays' devices."""
-        required = [slot for slot in self.given_arrays() if not slot.optional]
+        required = [slot for slot in self.plan.given_arrays if not slot.optional]
         if not required:
             device = self.text.local("where")
             resolve = self.provide("device_of", self._device_of)
@@ -159,7 +152,7 @@ class Pieces:
             return device
         device = self.text.local("where")
         self.text.add(f"{device} = {required[0].name}.device")
-        others = [slot for slot in self.given_arrays() if slot is not required[0]]
+        others = [slot for slot in self.plan.given_arrays if slot is not required[0]]
         wrong = [
             f"{slot.name}.device != {device}"
             if not slot.optional
@@ -191,7 +184,7 @@ class Pieces:
         """In compiled code: read from private copies of what shares memory with a mutated array."""
         if self.plan.mutated:
             separate = self.provide("separate", partial(overlap.separate, self.op, self.plan))
-            names = [slot.name for slot in self.given_arrays()]
+            names = [slot.name for slot in self.plan.given_arrays]
             self.text.add(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {separate}({self.values()})")
 
     def bind_sizes(self) -> None:
@@ -203,7 +196,7 @@ class Pieces:
             leaf = slot.leaf
             if slot.role == "size" or (slot.role == "number" and leaf.scalar is not None and leaf.scalar.kind == "int"):
                 self.sizes[leaf.label] = slot.name
-        for slot in self.given_arrays():
+        for slot in self.plan.given_arrays:
             for axis, dim in enumerate(slot.dims or ()):
                 if dim is None:
                     continue

@@ -14,7 +14,7 @@ class Forward(Pieces):
     """Writes ``allocate``, ``forward`` and ``forward_into``."""
 
     def emit_allocate(self) -> None:
-        fresh = [slot for slot in self.plan.slots if slot.role in ("output", "scratch")]
+        fresh = self.plan.fresh
         if not fresh:
             return
         text = self.text
@@ -45,9 +45,9 @@ class Forward(Pieces):
         device = self.find_device()
         self.check_handles(device)
         self.bind_sizes()
-        fresh = [slot for slot in self.plan.slots if slot.role in ("output", "scratch")]
+        fresh = self.plan.fresh
         exprs = [e for s in fresh if s.shape is not None and not callable(s.shape) for e in s.shape]
-        exprs += [d for slot in self.given_arrays() for d in slot.dims or () if d is not None]
+        exprs += [d for slot in self.plan.given_arrays for d in slot.dims or () if d is not None]
         launch = self.plan.extents.launch
         exprs += [] if callable(launch) else list(launch)
         self.refuse_if(self.divisions(exprs))
@@ -56,8 +56,8 @@ class Forward(Pieces):
     def emit_forward(self) -> None:
         """The raw op: functional."""
         text, plan = self.text, self.plan
-        fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
-        with text.function(self.function("forward"), self.arguments):
+        fresh = plan.fresh
+        with text.function(self.function("forward"), self.plan.arguments):
             device = self.begin()
             self.check_mutated()
             shapes = self.shapes_of(fresh)
@@ -73,7 +73,7 @@ class Forward(Pieces):
                     text.add(f"{self.local(slot, 'stride')} = {slot.name}.stride()")
             self.name_strides(fresh)
             self._launch(shapes, dims, device)
-            returned = [slot.name for slot in (*plan.result_slots, *plan.scratch)]
+            returned = [slot.name for slot in plan.returned]
             if len(returned) == 1:
                 text.add(f"return {returned[0]}")
             elif returned:
@@ -82,9 +82,9 @@ class Forward(Pieces):
     def emit_forward_into(self) -> None:
         """The raw op over given buffers: what compiled code calls."""
         text, plan = self.text, self.plan
-        fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
+        fresh = plan.fresh
         buffers = [slot.name for slot in fresh]
-        with text.function(self.function("forward_into"), [*self.arguments, *buffers]):
+        with text.function(self.function("forward_into"), [*self.plan.arguments, *buffers]):
             self.separate()
             device = self.begin()
             shapes = {}
@@ -123,7 +123,7 @@ class Forward(Pieces):
         text.add(f"    {too_large}({self.values()})")
 
     def _too_large(self, values: dict[str, Any]) -> None:
-        for slot in self.given_arrays():
+        for slot in self.plan.given_arrays:
             value = values[slot.name]
             if value is None:
                 continue

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..plan.model import OpPlan, Slot
-from .schema import Schemas
 from .text import Text
 
 
@@ -13,7 +12,7 @@ class FunctionWriter:
     """Writes the autograd function of one op, and what it shares with the text of what is called."""
 
     def __init__(self, op: str, plan: OpPlan) -> None:
-        self.op, self.plan, self.front = op, plan, Schemas(plan)
+        self.op, self.plan = op, plan
         names = [parameter.name for parameter in plan.parameters] + [slot.name for slot in plan.slots]
         self.text = Text([*names, "ctx", "device"])
         self.function_name = plan.name
@@ -27,7 +26,7 @@ class FunctionWriter:
     def helpers(self) -> dict[str, str]:
         return {name: own for (kind, name), own in self.text._free.items() if kind == "helper"}
 
-    def tuple_of(self, names: list[str]) -> str:
+    def tuple_of(self, names: Sequence[str]) -> str:
         return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
     def emit_function(self) -> str:
@@ -36,13 +35,6 @@ class FunctionWriter:
             self._emit_function()
             self._function_text = self.text.take()
         return self._function_text
-
-    @property
-    def has_function(self) -> bool:
-        return self._needs_function()
-
-    def _needs_function(self) -> bool:
-        return bool(self.plan.gradients) and bool(self.front.cotangents)
 
     def _remembered(self, what: str, tensors: list[str], more: Iterable[str] = ()) -> str:
         """The condition under which a remembered launch applies; names the memory, and a tuple of the tensors."""
@@ -104,11 +96,11 @@ class FunctionWriter:
         return way
 
     def _emit_function(self) -> None:
-        text, plan, front = self.text, self.plan, self.front
-        arguments = front.arguments
+        text, plan = self.text, self.plan
+        arguments = plan.arguments
         tensors = [s.name for s in plan.inputs if s.is_array or s.role == "tensor_scalar"]
         numbers = [name for name in arguments if name not in tensors]
-        returned = [text.free(f"new_{s.name}", "new") if s.role == "inout" else s.name for s in front.returned]
+        returned = [text.free(f"new_{s.name}", "new") if s.role == "inout" else s.name for s in plan.returned]
         kept = returned[: len(plan.results)] if plan.gradient == "custom" else [s.name for s in plan.kept]
         with text.indented_class(self.classname, self.use("AutogradFunction")):
             text.add("@staticmethod")
@@ -123,20 +115,20 @@ class FunctionWriter:
                 given = ", ".join(arguments)
                 text.add(f"if {self.use('is_compiling')}():")
                 text.add(f"    {names} = {self.use('traced_forward')}({given})")
-                alive = [text.free("alive", "alive")] if front.handles else []
+                alive = [text.free("alive", "alive")] if plan.handles else []
                 if alive:
-                    text.add(f"    {alive[0]} = {self.use('keep_alive')}({', '.join(front.handles)})")
+                    text.add(f"    {alive[0]} = {self.use('keep_alive')}({', '.join(plan.handles)})")
                 text.add("else:")
                 with text.deeper():
                     recalls = plan.recalls_forward and not plan.mutated
                     if recalls:
-                        arrays = [s.name for s in plan.inputs if s.is_array]
+                        arrays = [s.name for s in plan.given_arrays]
                         self._try_remembered("forward", arrays, [], names, self._recalled())
                     with text.deeper() if recalls else text.flat():
                         text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
                     if alive:
                         text.add(f"{alive[0]} = None")
-                        text.add(f"ctx.alive = {self.use('alive')}({', '.join(front.handles)})")
+                        text.add(f"ctx.alive = {self.use('alive')}({', '.join(plan.handles)})")
                 before = []
                 for slot in plan.written_back:
                     before.append(saved[slot.name])
@@ -194,7 +186,7 @@ class FunctionWriter:
                 with text.deeper():
                     if alive:
                         text.add(f"{self.use('check_alive')}(ctx.alive)")
-                    arrays = [s.name for s in plan.inputs if s.is_array] + kept + live
+                    arrays = [s.name for s in plan.given_arrays] + kept + live
                     if plan.recalls_backward:
                         memory = text.free("memory", "local")
                         call = f"{memory}.run({', '.join(parts[:-1])})"

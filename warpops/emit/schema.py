@@ -1,4 +1,4 @@
-"""The schemas of an op's operators, and the names and argument lists that the front-end and the registration share."""
+"""The schemas of an op's operators."""
 
 from __future__ import annotations
 
@@ -15,34 +15,10 @@ def _letters(number: int) -> str:
 
 
 class Schemas:
-    """Names and argument lists that the front-end, the schemas and the registration share."""
+    """The schemas of one op's operators."""
 
     def __init__(self, plan: OpPlan) -> None:
         self.plan = plan
-
-    @property
-    def arguments(self) -> list[str]:
-        """The values of the public schema, in order."""
-        return [slot.name for slot in self.plan.inputs] + (["device"] if self.plan.device_argument else [])
-
-    @property
-    def cotangents(self) -> list[Slot]:
-        return [slot for slot in self.plan.result_slots if slot.differentiable]
-
-    @property
-    def gradient_slots(self) -> list[Slot]:
-        """The slots that backward makes buffers for, besides the cotangents."""
-        return [slot for slot in self.plan.gradients if slot.role != "inout"]
-
-    @property
-    def handles(self) -> list[str]:
-        """The values that stand for objects of Warp, which have to outlive a pending backward."""
-        return [s.name for s in self.plan.inputs if s.leaf.kind == "handle" and s.role != "tensor_scalar"]
-
-    @property
-    def returned(self) -> list[Slot]:
-        """What the raw forward returns: the results, then scratch."""
-        return [*self.plan.result_slots, *self.plan.scratch]
 
     def type_of(self, slot: Slot, alias: str = "") -> str:
         """The schema type of a value."""
@@ -103,14 +79,9 @@ class Schemas:
         return f"({', '.join(self.arguments_schema(True))}) -> {self.result_schema()}"
 
     def forward(self) -> str:
-        returned = ["Tensor"] * len(self.returned)
+        returned = ["Tensor"] * len(self.plan.returned)
         result = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
         return f"({', '.join(self.arguments_schema(False))}) -> {result}"
-
-    @property
-    def forward_into_arguments(self) -> list[str]:
-        fresh = [s.name for s in self.plan.slots if s.role in ("output", "scratch")]
-        return [*self.arguments, *fresh]
 
     def forward_into(self) -> str:
         parts = []
@@ -121,9 +92,8 @@ class Schemas:
             parts.append(f"{self.type_of(slot, alias)} {slot.name}")
         if self.plan.device_argument:
             parts.append("Device? device")
-        for slot in self.plan.slots:
-            if slot.role in ("output", "scratch"):
-                parts.append(f"Tensor({next(letters)}!) {slot.name}")
+        for slot in self.plan.fresh:
+            parts.append(f"Tensor({next(letters)}!) {slot.name}")
         return f"({', '.join(parts)}) -> ()"
 
     def _shared_backward(self) -> list[str]:
@@ -131,16 +101,16 @@ class Schemas:
         return [*parts, *(f"Tensor {slot.name}" for slot in self.plan.kept)]
 
     def backward(self) -> str:
-        cots = [f"Tensor? grad_{slot.name}" for slot in self.cotangents]
+        cots = [f"Tensor? grad_{slot.name}" for slot in self.plan.cotangents]
         return f"({', '.join([*self._shared_backward(), *cots, 'bool[] needs'])}) -> Tensor[]"
 
     def backward_into(self) -> str:
         letters = map(_letters, itertools.count())
         buffers = []
-        for slot in (*self.cotangents, *self.gradient_slots):
+        for slot in (*self.plan.cotangents, *self.plan.gradient_buffers):
             alias = "" if slot.retained else f"({next(letters)}!)"
             buffers.append(f"Tensor{alias}? grad_{slot.name}")
-        if self.handles:
+        if self.plan.handles:
             names = {slot.name for slot in self.plan.slots}
             buffers.append("Tensor? alive" + "_" * sum(name.startswith("alive") for name in names))
         return f"({', '.join([*self._shared_backward(), *buffers])}) -> ()"

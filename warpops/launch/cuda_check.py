@@ -6,18 +6,16 @@ from typing import Any
 
 import torch
 
-from ..kernel.signature import inspect_kernel
 from .cuda_kernel import mixed
-from .launcher import Launcher
 from .packing import descriptor
 
+KERNEL = mixed
 NUMBERS = (-3, 0.5, 1.0, 2.0, 3.0, 3)
 COUNT = 4
 
 
-def compare(device: torch.device) -> None:
-    """Raise where the two ways differ. It waits for the device."""
-    launcher = Launcher(inspect_kernel(mixed), None, False, 1)
+def compare(launcher: Any, device: torch.device) -> None:
+    """Raise where the two ways of a launcher of ``KERNEL`` differ. It waits for the device."""
     x = torch.arange(4.0 * COUNT, device=device).view(COUNT, 2, 2)
     weight = torch.arange(1.0, COUNT + 1, device=device)
     found = []
@@ -32,7 +30,7 @@ def compare(device: torch.device) -> None:
         raise RuntimeError(f"the tiny kernel computed {found[1]}, and {found[0]} by wp.launch")
 
 
-def _launch(launcher: Launcher, device: torch.device, data: list[Any], adjoints: list[Any] | None) -> None:
+def _launch(launcher: Any, device: torch.device, data: list[Any], adjoints: list[Any] | None) -> None:
     small, shift, *turn, count = NUMBERS
     grads = adjoints or [None] * 3
     x, weight, y = (
@@ -48,7 +46,7 @@ def _launch(launcher: Launcher, device: torch.device, data: list[Any], adjoints:
     launcher.adjoint(device, (COUNT,), arguments, packed)
 
 
-def _launch_short(launcher: Launcher, device: torch.device, data: list[Any], adjoints: list[Any] | None) -> None:
+def _launch_short(launcher: Any, device: torch.device, data: list[Any], adjoints: list[Any] | None) -> None:
     x, weight, y = descriptor((COUNT, 2), (4, 2), 4), descriptor((COUNT,), (1,), 4), descriptor((COUNT,), (1,), 4)
     found = launcher.remembered(device, (COUNT,), (x, weight, y), (x, y) if adjoints else None)
     if found is None:

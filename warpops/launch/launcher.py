@@ -7,22 +7,19 @@ device. Nothing here keeps a tensor or an array alive.
 from __future__ import annotations
 
 import math
-import os
 import struct
 from typing import Any
 
 import torch
 import warp as wp
 
-from ..kernel.signature import KernelSignature
+from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
+from ..private.torch_modes import FAST
 from . import cuda, devices, native
 from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
 
 _lock = locks.reentrant()
-
-FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
-"""Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
 
 
 UNSEEN = b"a launch size that there was no launch over"
@@ -113,7 +110,8 @@ class Launcher:
             the module, and its ``hashers`` as they are.
         """
         if explicit is not None and self.reverse is not None:
-            return self.reverse.launcher.recall(device, dims, descriptors, explicit, apart)
+            own: Launcher = self.reverse.launcher
+            return own.recall(device, dims, descriptors, explicit, apart)
         place = self._places.get(device)
         if not FAST or place is None:
             return None
@@ -267,6 +265,6 @@ class Launcher:
 
 
 def _try_short(device: torch.device) -> None:
-    from .cuda_check import compare  # which launches
+    from . import cuda_check  # a kernel of its own, which few need
 
-    compare(device)
+    cuda_check.compare(Launcher(inspect_kernel(cuda_check.KERNEL), None, False, 1), device)

@@ -16,16 +16,13 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import warp as wp
 
 from ..private import locks, torch_guards, warp_code
 from .packing import BOUNDS, Image, OutdatedError, UncertainError, descriptor
-
-if TYPE_CHECKING:
-    from . import cuda
 
 AFTER = 200
 """How many launches of a process go without the function before it is made."""
@@ -60,10 +57,10 @@ class Start(bytes):
     bounds: bytes
     image: Image
     adjoint: bool
-    way: cuda.Way | None
+    way: Any | None
 
     def __new__(
-        cls, loaded: warp_code.Loaded, adjoint: bool, bounds: bytes, image: Image, way: cuda.Way | None = None
+        cls, loaded: warp_code.Loaded, adjoint: bool, bounds: bytes, image: Image, way: Any | None = None
     ) -> Start:
         table = b"".join(
             [*(_PLACE.pack(*place) for place in image.places), *(_COPY.pack(*copy) for copy in image.copies)]
@@ -155,7 +152,7 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def _packed_way(way: cuda.Way) -> bytes:
+def _packed_way(way: Any) -> bytes:
     """What is called, Warp's graphs in capture, and Python's functions and objects that tell the stream or an error."""
     python = ctypes.pythonapi
     functions = [python.PyObject_Size, python.PyObject_CallObject, python.PyLong_AsVoidPtr, python.Py_DecRef]

@@ -19,6 +19,7 @@ import torch
 from ..kernel.scalars import BFLOAT16_OVERFLOW
 from ..kernel.signature import KernelSignature, Leaf
 from ..private import warp_types
+from ..private.torch_guards import bytes_spanned
 
 PACK_ERRORS = (struct.error, OverflowError)
 """What ``struct`` raises for a number out of its type's range."""
@@ -134,14 +135,6 @@ class Image:
     """Arrays that must not overlap, in pairs: where the pointer of each goes, and how many bytes it spans."""
     starts: tuple[int, ...] = ()
     """Where each kernel argument starts, for an adjoint followed by the explicit adjoints."""
-
-
-def bytes_spanned(tensor: torch.Tensor) -> int:
-    """How many bytes lie between the first of a tensor's elements and the end of its last."""
-    if not tensor.numel():
-        return 0
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.element_size()
 
 
 def pairs_apart(

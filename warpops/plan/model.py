@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..effects import Effects, Hazard
 from ..kernel.signature import MISSING, KernelSignature, Leaf
-from ..launch.launcher import FAST
+from ..private.torch_modes import FAST
 from ..rewrite.model import AdjointPlan
 from .declaration import Callback, Declaration
 from .extents import Extents
@@ -57,9 +57,19 @@ class Slot:
         return self.leaf.label
 
     @property
+    def fresh(self) -> bool:
+        """The op makes it."""
+        return self.role in ("output", "scratch")
+
+    @property
     def is_input(self) -> bool:
         """It is a value of the op's schema."""
-        return self.role not in ("output", "scratch")
+        return not self.fresh
+
+    @property
+    def fill(self) -> float | None:
+        """What a fresh array is filled with before the launch; None where nothing is."""
+        return None if self.init == "empty" else 0 if self.init == "zeros" else self.init
 
     @property
     def is_array(self) -> bool:
@@ -112,6 +122,35 @@ class OpPlan:
     def inputs(self) -> tuple[Slot, ...]:
         """The values of the schema, in order."""
         return tuple(slot for parameter in self.parameters for slot in parameter.slots)
+
+    @cached_property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the public schema's values, in order."""
+        return (*(slot.name for slot in self.inputs), *(("device",) if self.device_argument else ()))
+
+    @cached_property
+    def given_arrays(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.inputs if slot.is_array)
+
+    @cached_property
+    def handles(self) -> tuple[str, ...]:
+        """The values that stand for objects of Warp, which have to outlive a pending backward."""
+        return tuple(s.name for s in self.inputs if s.leaf.kind == "handle" and s.role != "tensor_scalar")
+
+    @cached_property
+    def fresh(self) -> tuple[Slot, ...]:
+        """What the op makes: outputs and scratch."""
+        return tuple(slot for slot in self.slots if slot.fresh)
+
+    @cached_property
+    def returned(self) -> tuple[Slot, ...]:
+        """What the raw forward returns: the results, then scratch."""
+        return (*self.result_slots, *self.scratch)
+
+    @cached_property
+    def cotangents(self) -> tuple[Slot, ...]:
+        """The results that take a cotangent."""
+        return tuple(slot for slot in self.result_slots if slot.differentiable)
 
     @cached_property
     def arrays(self) -> tuple[Slot, ...]:
@@ -197,9 +236,19 @@ class OpPlan:
     @cached_property
     def zeroed_at_once(self) -> bool:
         """One call fills all gradients: from three on it is faster, and one kernel on a GPU."""
-        return sum(slot.role != "inout" for slot in self.gradients) > 2
+        return len(self.gradient_buffers) > 2
 
     @cached_property
     def gradients(self) -> tuple[Slot, ...]:
         """The inputs that get gradients, in the schema's order."""
         return tuple(slot for slot in self.inputs if slot.differentiable)
+
+    @cached_property
+    def gradient_buffers(self) -> tuple[Slot, ...]:
+        """Those that backward makes buffers for: an in-out array's gradient is made in its cotangent."""
+        return tuple(slot for slot in self.gradients if slot.role != "inout")
+
+    @cached_property
+    def differentiable(self) -> bool:
+        """A gradient can be asked for, whoever computes it."""
+        return bool(self.gradients) and bool(self.cotangents)

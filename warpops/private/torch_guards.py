@@ -69,3 +69,11 @@ def zero_all(*tensors: torch.Tensor | None) -> None:
     given = [tensor for tensor in tensors if tensor is not None]
     if given:
         torch._foreach_zero_(given)
+
+
+def bytes_spanned(tensor: torch.Tensor) -> int:
+    """How many bytes lie between the first of a tensor's elements and the end of its last."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()

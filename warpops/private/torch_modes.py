@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ import torch
 from torch.autograd import forward_ad as forward_ad
 
 from . import locks
+
+FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
+"""Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
 
 functorch_level: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 """The innermost active torch.func transform; None outside of all."""

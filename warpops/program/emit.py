@@ -49,14 +49,14 @@ class ProgramEmitter(Adjoint):
             self.describe_inputs(compare=False)
             device = self.find_device()
             self.bind_sizes()
-            fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
+            fresh = plan.fresh
             shapes = self.shapes_of(fresh)
             if fresh:
                 names = ", ".join(slot.name for slot in fresh) + ("," if len(fresh) == 1 else "")
                 sizes = ", ".join([device, *(size for slot in fresh for size in shapes[slot.name])])
                 text.add(f"{names} = {self.function('allocate')}({sizes})")
             self._numbers()
-            buffers = {slot.name for slot in (*self.cotangents(), *plan.gradients)}
+            buffers = {slot.name for slot in (*self.plan.cotangents, *plan.gradients)}
             grads = [self.grad_name(slot) if slot.name in buffers else "None" for slot in self.values_of]
             text.add(f"{self.launcher}.backward({self._run(device)}, ({', '.join(grads)},))")
 

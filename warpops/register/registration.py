@@ -20,6 +20,7 @@ from ..calls.parts import Parts
 from ..calls.remember import backward_into, forward_into
 from ..calls.ways import Ways
 from ..emit.call import CallWriter
+from ..emit.schema import Schemas
 from ..errors import SignatureError
 from ..plan.model import OpPlan
 from ..private import torch_modes, torch_registry
@@ -58,7 +59,7 @@ class Registration:
         self.name, self.plan, self.instances = name, plan, instances
         self.transforms, self.backward, self.vmap = transforms, backward, vmap
         self.emitter = CallWriter(name, plan)
-        self.front = self.emitter.front
+        self.schemas = Schemas(plan)
         self.namespace, self.basename = name.split("::")
         self.rows = find_rows(plan)
         self._check_size()
@@ -76,9 +77,9 @@ class Registration:
         Raises:
             SignatureError: one of its operators would have more arguments than PyTorch takes.
         """
-        schemas = [self.front.forward_into()]
-        if self.differentiable and self.plan.gradient == "adjoint":
-            schemas.append(self.front.backward_into())
+        schemas = [self.schemas.forward_into()]
+        if self.plan.differentiable and self.plan.gradient == "adjoint":
+            schemas.append(self.schemas.backward_into())
         count = max(schema[: schema.rindex(" -> ")].count(",") + 1 for schema in schemas)
         if count > torch_registry.MOST_ARGUMENTS:
             what = "its backward has" if len(schemas) > 1 and count > schemas[0].count(",") + 1 else "it has"
@@ -88,11 +89,11 @@ class Registration:
             )
 
     def _contract_parts(self) -> list[str]:
-        front = self.front
+        schemas = self.schemas
         return [
-            front.public(),
-            front.forward_into(),
-            front.backward_into(),
+            schemas.public(),
+            schemas.forward_into(),
+            schemas.backward_into(),
             self.emitter.emit(),
             plan_text(self.plan, self.rows.arrays),
         ]
@@ -108,17 +109,13 @@ class Registration:
             found.append(self.vmap)
         return found
 
-    @property
-    def differentiable(self) -> bool:
-        return bool(self.plan.gradients) and bool(self.front.cotangents)
-
     def _register(self) -> None:
-        if self.plan.mutated and self.differentiable:
+        if self.plan.mutated and self.plan.differentiable:
             copy_op()
-        front = self.front
-        schemas = {"": front.public(), "_fwd": front.forward(), "_fwd_": front.forward_into()}
-        if self.differentiable and self.plan.gradient == "adjoint":
-            schemas |= {"_bwd": front.backward(), "_bwd_": front.backward_into()}
+        written = self.schemas
+        schemas = {"": written.public(), "_fwd": written.forward(), "_fwd_": written.forward_into()}
+        if self.plan.differentiable and self.plan.gradient == "adjoint":
+            schemas |= {"_bwd": written.backward(), "_bwd_": written.backward_into()}
         register(self.namespace, {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}, self._fill)
 
     def _fill(self, operators: Registered) -> tuple[dict[str, Any], Lease]:
@@ -147,7 +144,7 @@ class Registration:
 
     def _implement(self, operators: Registered) -> None:
         library, instances = operators.library, self.instances
-        self.runtime = runtime = Ways(self.name, self.plan, self.front, instances, self)
+        self.runtime = runtime = Ways(self.name, self.plan, instances, self)
         self.parts = Parts(self.name, self.emitter, runtime.helpers(), instances, self.lease)
         runtime.finish(self.parts)
         self.call = self.parts.call
@@ -161,7 +158,9 @@ class Registration:
             library.impl(f"{self.basename}{suffix}.{self.key}", function, key, with_keyset=with_keyset)
 
         implement("_fwd", instances.forward, "CompositeExplicitAutograd")
-        implement("_fwd", runtime.run_forward if self.differentiable else torch.library.fallthrough_kernel, "Autograd")
+        implement(
+            "_fwd", runtime.run_forward if self.plan.differentiable else torch.library.fallthrough_kernel, "Autograd"
+        )
         implement("_fwd_", forward_into(instances), "CompositeExplicitAutograd")
         implement("_fwd_", torch.library.fallthrough_kernel, "Autograd")
         torch_registry.shorten(self.forward_into_op, lambda through: forward_into(instances, through))
@@ -170,7 +169,7 @@ class Registration:
             implement("_bwd", instances.backward, "CompositeExplicitAutograd")
             implement("_bwd", torch.library.fallthrough_kernel, "Autograd")
             into = backward_into(instances)
-            if self.front.handles:
+            if self.plan.handles:
                 implement("_bwd_", runtime.with_token(into), "CompositeExplicitAutograd")
             else:
                 implement("_bwd_", into, "CompositeExplicitAutograd")

@@ -54,7 +54,7 @@ class Rules(torch_registry.Rules):
 
 def _forward(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The functional raw forward: inputs -> results and scratch."""
-    return _run_forward(runtime, arguments, lambda local: operator(*local), runtime.front.returned)
+    return _run_forward(runtime, arguments, lambda local: operator(*local), runtime.plan.returned)
 
 
 def _public(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -82,11 +82,11 @@ def _run_forward(
 
 def _backward(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The functional raw backward: inputs, what was kept, cotangents -> gradients."""
-    plan, front = runtime.plan, runtime.front
+    plan = runtime.plan
     tensors = {k: _Given(s.name, s.label, s) for k, s in enumerate(plan.inputs) if _is_tensor(s)}
     rest = [_Given(s.name, s.label, s) for s in plan.kept]
-    rest += [_Given(s.name, f"cotangent of {s.label}", s) for s in front.cotangents]
-    tensors |= dict(enumerate(rest, start=len(front.arguments)))
+    rest += [_Given(s.name, f"cotangent of {s.label}", s) for s in plan.cotangents]
+    tensors |= dict(enumerate(rest, start=len(plan.arguments)))
     layout = _Layout(runtime, arguments, tensors)
     found = operator(*layout.local(arguments))
     values = runtime.values(arguments)

@@ -24,7 +24,7 @@ LARGEST_LAUNCH = 1 << 16
 
 def check_poison(subject: Subject) -> list[Finding]:
     """Run the kernel on two kinds of garbage: what differs was not written, or was read before it was."""
-    filled = [s for s in subject.concrete.slots if s.role in ("output", "scratch") and s.init == "empty"]
+    filled = [s for s in subject.concrete.fresh if s.init == "empty"]
     if not filled:
         return []
     (first, garbage), (second, _), (third, _) = (_run_on(subject, *fill) for fill in FILLS)
@@ -65,7 +65,7 @@ def _run_on(subject: Subject, fill: float, int_fill: int) -> tuple[Values, Value
     instance = subject.op._instances.select(tuple(values.values()))
     plan = instance.plan
     found = measure(subject.name, plan, values, subject.device)
-    fresh = [slot for slot in plan.slots if slot.role in ("output", "scratch")]
+    fresh = plan.fresh
     sizes = [n for slot in fresh for n in found.shapes[slot.name]]
     buffers = instance.allocate(found.device, *sizes) if instance.allocate is not None else ()
     named: Values = {slot.name: buffer for slot, buffer in zip(fresh, buffers, strict=True)}
@@ -147,13 +147,12 @@ def _states(
     states: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for count in range(min(found.launch[axis], THREADS) + 1):
         values = subject.copies()
-        for slot in plan.slots:
-            if slot.role in ("output", "scratch"):
-                assert slot.leaf.scalar is not None
-                shape = (*found.shapes[slot.name], *(slot.leaf.component or ()))
-                values[slot.name] = torch.zeros(shape, dtype=slot.leaf.scalar.dtype, device=found.device)
-                if isinstance(slot.init, (int, float)):
-                    values[slot.name].fill_(slot.init)
+        for slot in plan.fresh:
+            assert slot.leaf.scalar is not None
+            shape = (*found.shapes[slot.name], *(slot.leaf.component or ()))
+            values[slot.name] = torch.zeros(shape, dtype=slot.leaf.scalar.dtype, device=found.device)
+            if isinstance(slot.init, (int, float)):
+                values[slot.name].fill_(slot.init)
         dims = tuple(count if k == axis else n for k, n in enumerate(found.launch))
         if count:
             _launch(plan, values, dims)

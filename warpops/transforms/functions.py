@@ -15,18 +15,18 @@ from ..calls.helper_ops import copy_of
 
 def make_forward(transforms: Any) -> Any:
     """The forward: of the op's arguments, then of copies of the mutated arrays that backward needs as they were."""
-    plan, front, runtime = transforms.plan, transforms.front, transforms.runtime
-    arguments = front.arguments
+    plan, runtime = transforms.plan, transforms.runtime
+    arguments = plan.arguments
     tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
     rest = [i for i in range(len(arguments)) if i not in tensors]
     count = len(plan.results)
     custom = plan.gradient == "custom"
-    kept = list(range(count)) if custom else [i for i, slot in enumerate(front.returned) if slot.saved]
-    silent = [i for i, s in enumerate(front.returned) if not s.differentiable or s.role == "scratch"]
+    kept = list(range(count)) if custom else [i for i, slot in enumerate(plan.returned) if slot.saved]
+    silent = [i for i, s in enumerate(plan.returned) if not s.differentiable or s.role == "scratch"]
     positions = [arguments.index(s.name) for s in plan.gradients]
     mutated = [i for i, s in enumerate(plan.inputs) if s.role == "mutated"]
     given = len(arguments)
-    names = [s.name for s in front.returned]
+    names = [s.name for s in plan.returned]
 
     class Forward(torch.autograd.Function):
         generate_vmap_rule = False
@@ -49,12 +49,12 @@ def make_forward(transforms: Any) -> Any:
             ctx.save_for_backward(*own, *[outputs[i] for i in kept], *left)
             ctx.save_for_forward(*own)
             ctx.rest = [inputs[i] for i in rest]
-            ctx.alive = alive(*(inputs[arguments.index(name)] for name in front.handles))
+            ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.handles))
             ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            live = [g for g, s in zip(grads, front.returned, strict=True) if s.differentiable and s.role != "scratch"]
+            live = [g for g, s in zip(grads, plan.returned, strict=True) if s.differentiable and s.role != "scratch"]
             if all(g is None for g in live):
                 return (None,) * (given + len(mutated))
             if plan.gradient == "none":
@@ -73,7 +73,7 @@ def make_forward(transforms: Any) -> Any:
                     *(None for _ in mutated),
                 )
             needs = [bool(ctx.needs_input_grad[p]) for p in positions]
-            order = {front.returned[k].name: value for k, value in zip(kept, outputs, strict=False)}
+            order = {plan.returned[k].name: value for k, value in zip(kept, outputs, strict=False)}
             found = transforms.backward_function.apply(
                 *values, *(order[s.name] for s in plan.kept), *outputs[len(kept) :], *live, needs
             )
@@ -86,13 +86,13 @@ def make_forward(transforms: Any) -> Any:
         def jvp(ctx: Any, *tangents: Any) -> Any:
             active = {arguments[p]: tangents[p] for p in positions if tangents[p] is not None}
             if not active:
-                return tuple(None for _ in front.returned) if len(front.returned) != 1 else None
+                return tuple(None for _ in plan.returned) if len(plan.returned) != 1 else None
             values: list[Any] = [None] * len(arguments)
             for position, value in zip([*tensors, *rest], [*ctx.saved_tensors[: len(tensors)], *ctx.rest], strict=True):
                 values[position] = value
             tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
             found = tangent.call(dict(zip(arguments, values, strict=True)), active)
-            made = tuple(found.get(s.name) for s in front.returned)
+            made = tuple(found.get(s.name) for s in plan.returned)
             return made if len(made) != 1 else made[0]
 
         @staticmethod
@@ -104,8 +104,8 @@ def make_forward(transforms: Any) -> Any:
 
 
 def make_backward(transforms: Any) -> Any:
-    plan, front, runtime = transforms.plan, transforms.front, transforms.runtime
-    arguments = front.arguments
+    plan, runtime = transforms.plan, transforms.runtime
+    arguments = plan.arguments
     positions = [arguments.index(s.name) for s in plan.gradients]
     tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
     rest = [i for i in range(len(arguments)) if i not in tensors]
@@ -114,7 +114,7 @@ def make_backward(transforms: Any) -> Any:
     left = [arguments.index(s.name) for s in plan.written_back]
     first = last + len(left)
     """Where the cotangents begin."""
-    places = [*tensors, *range(len(arguments), first + len(front.cotangents))]
+    places = [*tensors, *range(len(arguments), first + len(plan.cotangents))]
 
     class Backward(torch.autograd.Function):
         """The op's arguments, the arrays kept for backward, what the launch left in given arrays whose adjoint needs that,
@@ -143,22 +143,22 @@ def make_backward(transforms: Any) -> Any:
             ctx.save_for_forward(*[inputs[p] for p in places])
             ctx.rest = [inputs[p] for p in rest]
             ctx.needs = inputs[-1]
-            ctx.alive = alive(*(inputs[arguments.index(name)] for name in front.handles))
+            ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.handles))
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             values = saved(ctx)
             active = {s.name: g for s, g in zip(plan.gradients, grads, strict=True) if g is not None}
-            result: list[Any] = [None] * (first + len(front.cotangents) + 1)
+            result: list[Any] = [None] * (first + len(plan.cotangents) + 1)
             if not active:
                 return tuple(result)
             given = dict(zip(arguments, values, strict=False))
-            cotangents = {s.name: values[first + k] for k, s in enumerate(front.cotangents)}
+            cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
             cotangents = {s: v for s, v in cotangents.items() if v is not None}
             tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
-            if any(ctx.needs_input_grad[first : first + len(front.cotangents)]):
+            if any(ctx.needs_input_grad[first : first + len(plan.cotangents)]):
                 found = tangent.call(given, active)
-                for k, slot in enumerate(front.cotangents):
+                for k, slot in enumerate(plan.cotangents):
                     if ctx.needs_input_grad[first + k]:
                         result[first + k] = found.get(slot.name)
             wanted = frozenset(arguments[p] for p in positions if ctx.needs_input_grad[p])
@@ -172,7 +172,7 @@ def make_backward(transforms: Any) -> Any:
         def jvp(ctx: Any, *tangents: Any) -> Any:
             values = saved(ctx)
             active = {arguments[p]: tangents[p] for p in positions if tangents[p] is not None}
-            moved = tangents[first : first + len(front.cotangents)]
+            moved = tangents[first : first + len(plan.cotangents)]
             wanted = frozenset(s.name for s, need in zip(plan.gradients, ctx.needs, strict=True) if need)
             made: dict[str, Any] = {}
             if any(t is not None for t in moved):
@@ -181,7 +181,7 @@ def make_backward(transforms: Any) -> Any:
                 made = {s.name: g for s, g in zip(plan.gradients, found, strict=True) if g is not None}
             if active:
                 given = dict(zip(arguments, values, strict=False))
-                cotangents = {s.name: values[first + k] for k, s in enumerate(front.cotangents)}
+                cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
                 cotangents = {s: v for s, v in cotangents.items() if v is not None}
                 tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "jvp of the backward")
                 for slot, grad in tangent.gradient(given, active, cotangents, wanted).items():
@@ -193,7 +193,7 @@ def make_backward(transforms: Any) -> Any:
             return transforms.map_backward(info, in_dims, values)
 
     def saved(ctx: Any) -> list[Any]:
-        values: list[Any] = [None] * (first + len(front.cotangents))
+        values: list[Any] = [None] * (first + len(plan.cotangents))
         for place, value in zip([*places, *rest], [*ctx.saved_tensors, *ctx.rest], strict=True):
             values[place] = value
         return values

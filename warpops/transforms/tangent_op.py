@@ -17,7 +17,6 @@ from ..private.compiled import compile_text
 from ..register.unregister import Registered, Shim, register
 
 if TYPE_CHECKING:
-    from ..op import WarpOp
     from ..register.registration import Registration
 
 
@@ -40,7 +39,7 @@ class _Emitter(CallWriter):
                 self._emit_traced()
             self._emit_numbers()
             self._emit_device()
-            given = f"{self.tuple_of(self.front.arguments)}, {self.tuple_of(self.tangents)}"
+            given = f"{self.tuple_of(self.plan.arguments)}, {self.tuple_of(self.tangents)}"
             self.text.add(f"return {self.use('derive')}({given})")
 
     def _public_arguments(self) -> str:
@@ -65,13 +64,13 @@ class TangentOp:
         (tensor([8.]), tensor([12.]))
     """
 
-    def __init__(self, op: WarpOp, registration: Registration) -> None:
+    def __init__(self, op: Any, registration: Registration) -> None:
         plan, runtime = registration.plan, registration.runtime
         self.of = op
         self.name = f"{registration.name}_tangent"
         self._plan, self._runtime = plan, runtime
         self._slots = [slot for slot in plan.inputs if slot.differentiable]
-        self._results = [slot for slot in plan.result_slots if slot.differentiable]
+        self._results = plan.cotangents
         if not self._slots or not self._results:
             raise GradientError(f"{registration.name}: tangent: {plan.gradient_why}")
         names = _names(plan, self._slots)
@@ -89,9 +88,8 @@ class TangentOp:
         self.__signature__ = inspect.Signature(parameters)
 
     def _register(self, registration: Registration, names: list[str]) -> None:
-        front = registration.front
         results = ["Tensor"] * (len(self._plan.results) + len(self._results))
-        schema = ", ".join([*front.arguments_schema(True), *(f"Tensor? {name}=None" for name in names)])
+        schema = ", ".join([*registration.schemas.arguments_schema(True), *(f"Tensor? {name}=None" for name in names)])
         namespace, base, key = registration.namespace, f"{registration.basename}_tangent", registration.key
         text = f"({schema}) -> ({', '.join(results)})"
 
@@ -128,7 +126,7 @@ class TangentOp:
         runtime, plan = self._runtime, self._plan
         values = runtime.cast(values) if torch.is_autocast_enabled() else values
         given = {s.name: t for s, t in zip(self._slots, tangents, strict=True) if t is not None}
-        named = dict(zip(runtime.front.arguments, values, strict=False))
+        named = dict(zip(runtime.plan.arguments, values, strict=False))
         for slot in plan.mutated:
             if isinstance(named[slot.name], torch.Tensor):
                 named[slot.name] = named[slot.name].clone()
@@ -136,7 +134,7 @@ class TangentOp:
         many = results if isinstance(results, tuple) else (results,)
         found: dict[str, Any] = {}
         if given:
-            before = tuple(named[name] for name in runtime.front.arguments)
+            before = tuple(named[name] for name in runtime.plan.arguments)
             found = runtime.transforms().tangent(before, frozenset(given), "tangent").call(named, given)
         made = [
             found[s.name] if s.name in found else torch.zeros_like(value)
@@ -170,7 +168,7 @@ def _dispatched(reference: Any) -> Callable[..., Any]:
         schema = [argument.name for argument in op.overload._schema.arguments]
         given = dict(zip(schema, arguments, strict=False)) | named
         tangents = tuple(given.get(name) for name in schema[-count:])
-        front = op._runtime.front.arguments
+        front = op._plan.arguments
         values = op._runtime.complete(
             tuple(given[n] for n in front if n in given) if all(n in given for n in front) else arguments[: len(front)],
             {n: v for n, v in given.items() if n in front},

@@ -46,7 +46,7 @@ class Tangent:
 
     def __init__(self, transforms: Any, plan: OpPlan, made: TangentPlan) -> None:
         self.transforms, self.twins = transforms, made.twins
-        self.results = [slot.name for slot in plan.result_slots if slot.differentiable]
+        self.results = [slot.name for slot in plan.cotangents]
 
     def call(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> dict[str, Any]:
         """The tangents of the results, by the results' names.
@@ -73,8 +73,7 @@ class Tangent:
             cotangents: by the results' names.
             wanted: the inputs whose gradient is asked for.
         """
-        transforms, front = self.transforms, self.transforms.front
-        plan = transforms.plan
+        transforms, plan = self.transforms, self.transforms.plan
         if plan.gradient != "adjoint":
             transforms.refuse_gradient()
         arguments = self._arguments(values, tangents)
@@ -82,30 +81,30 @@ class Tangent:
         left: list[Any] = []
         if plan.kept or plan.written_back:
             launched = self._arguments(values, tangents)
-            returned = dict(zip(front.arguments, launched, strict=True)) | self._returned(launched)
+            returned = dict(zip(plan.arguments, launched, strict=True)) | self._returned(launched)
             kept = [returned[slot.name] for slot in plan.kept]
             left = [returned[slot.name] for slot in plan.written_back]
         own = {self.twins[slot]: value for slot, value in cotangents.items()}
         needs = [slot.name in wanted for slot in plan.gradients]
         found = transforms.backward_function.apply(
-            *arguments, *kept, *left, *(own.get(slot.name) for slot in front.cotangents), needs
+            *arguments, *kept, *left, *(own.get(slot.name) for slot in plan.cotangents), needs
         )
         return {slot.name: grad for slot, grad in zip(plan.gradients, found, strict=True) if slot.name in wanted}
 
     def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         found = self.transforms.forward(arguments)
         many = found if isinstance(found, tuple) else (found,)
-        return {s.name: value for s, value in zip(self.transforms.front.returned, many, strict=False)}
+        return {s.name: value for s, value in zip(self.transforms.plan.returned, many, strict=False)}
 
     def _arguments(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[Any, ...]:
         given = dict(values)
         for slot, twin in self.twins.items():
-            if twin in self.transforms.front.arguments:
+            if twin in self.transforms.plan.arguments:
                 tangent = tangents.get(slot)
                 given[twin] = torch.zeros_like(values[slot]) if tangent is None else tangent
         for changed in self.transforms.plan.mutated:  # the op itself has changed the caller's
             given[changed.name] = given[changed.name].clone()
-        return tuple(given[name] for name in self.transforms.front.arguments)
+        return tuple(given[name] for name in self.transforms.plan.arguments)
 
 
 def tangent_plan(plan: OpPlan, active: frozenset[str], everything: frozenset[str]) -> TangentPlan:

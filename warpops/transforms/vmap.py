@@ -35,7 +35,7 @@ class Transforms:
 
     def __init__(self, runtime: Ways, origin: Transforms | None = None, path: str = "") -> None:
         self.runtime = runtime
-        self.plan, self.front = runtime.plan, runtime.front
+        self.plan = runtime.plan
         self.origin = origin
         self.batched_names: frozenset[str] = frozenset()
         """The arrays that have a batch axis here and not in ``origin``'s op."""
@@ -164,8 +164,8 @@ class Transforms:
         """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
         dims = _dims(in_dims, values)
         needs = values[-1]
-        count = len(self.front.arguments)
-        given = dict(zip(self.front.arguments, zip(values, dims, strict=True), strict=False))
+        count = len(self.plan.arguments)
+        given = dict(zip(self.plan.arguments, zip(values, dims, strict=True), strict=False))
         wanted = {s.name for s, need in zip(self.plan.gradients, needs, strict=True) if need}
         wanted = {name for name in wanted if given[name][0] is not None and given[name][0].is_floating_point()}
         names = self._names(values, dims) | wanted
@@ -177,8 +177,8 @@ class Transforms:
             saved = len(self.plan.kept) + len(self.plan.written_back)
             kept, cotangents = rest[:saved], rest[saved:]
             # A generic op has a place for each array that may have a gradient; the batched one is concrete.
-            live = {s.name for s in batched.front.cotangents}
-            cotangents = [c for c, s in zip(cotangents, self.front.cotangents, strict=True) if s.name in live]
+            live = {s.name for s in batched.plan.cotangents}
+            cotangents = [c for c, s in zip(cotangents, self.plan.cotangents, strict=True) if s.name in live]
             own = [s.name in wanted for s in batched.plan.gradients]
             try:
                 found = batched.backward_function.apply(*moved, *kept, *cotangents, own)
@@ -204,7 +204,7 @@ class Transforms:
         """The arguments of the batched op."""
         integral = {s.name for s in batched.plan.inputs if s.leaf.kind == "vector" and _kind(s) == "int"}
         moved = []
-        for name, value, dim in zip(self.front.arguments, values, dims, strict=True):
+        for name, value, dim in zip(self.plan.arguments, values, dims, strict=True):
             if name in names:
                 value = _lead(value, dim, size)
             elif name in integral:
@@ -274,14 +274,14 @@ class Transforms:
             ) from error
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
         many = found if isinstance(found, tuple) else (found,)
-        named = dict(zip(self.front.arguments, values, strict=True))
+        named = dict(zip(self.plan.arguments, values, strict=True))
         sources = [named[s.name] for s in self.plan.gradients if named[s.name] is not None]
         made = tuple(
             # No element, so no value; but a graph behind it, as behind any result.
             sum((0.0 * v.sum().to(r.dtype) for v in sources), torch.empty((0, *r.shape), dtype=r.dtype, device=device))
             if slot.differentiable
             else torch.empty((0, *r.shape), dtype=r.dtype, device=device)
-            for slot, r in zip(self.front.returned, many, strict=True)
+            for slot, r in zip(self.plan.returned, many, strict=True)
         )
         return (made, (0,) * len(made)) if isinstance(found, tuple) else (made[0], 0)
 
@@ -317,7 +317,7 @@ class _MappedBackward:
         needed: tuple[bool, ...],
     ) -> tuple[Any, ...]:
         single = self.single
-        mapped = [k for k, name in enumerate(runtime.front.arguments) if name in self.names]
+        mapped = [k for k, name in enumerate(runtime.plan.arguments) if name in self.names]
         found: list[int] = []
 
         def backward(inputs: list[Any], results: tuple[Any, ...], grads: tuple[Any, ...]) -> list[torch.Tensor]:
