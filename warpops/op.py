@@ -241,16 +241,17 @@ class WarpOp:
         Raises:
             GradientError: the op has no float input, or no float output.
         """
-        return self._tangent if self._tangent is not None else self._make_tangent()
+        self._make_tangent()
+        assert self._tangent is not None
+        return self._tangent
 
     @torch_modes.constant_while_tracing
-    def _make_tangent(self) -> TangentOp:
+    def _make_tangent(self) -> None:
         from .transforms.tangent_op import TangentOp
 
         with _lock:
             if self._tangent is None:
                 self._tangent = TangentOp(self, self._registration)
-            return self._tangent
 
     def explain(self) -> str:
         """Roles, shapes, launch size, initial values and gradient policy, each with its reason, as text.

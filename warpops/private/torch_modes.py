@@ -12,6 +12,7 @@ import torch
 from torch.autograd import forward_ad as forward_ad
 
 from . import locks
+from .torch_registry import forget
 
 functorch_level: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 """The innermost active torch.func transform; None outside of all."""
@@ -104,11 +105,20 @@ class PublishedOverload(torch._ops.OpOverload):
 
 def attach(namespace: str, name: str, overloads: dict[str, Any]) -> None:
     """Let what ``torch.ops`` has for a name find these overloads, in place of objects that it would make anew."""
-    if overloads:
-        found = getattr(getattr(torch.ops, namespace), name)
-        for key, overload in overloads.items():
-            if overload is not found:
-                setattr(found, key, overload)
+    space = getattr(torch.ops, namespace)
+    found = space.__dict__.get(name)
+    if not isinstance(found, torch._ops.OpOverload):
+        if found is not None and all(found.__dict__.get(key) is overload for key, overload in overloads.items()):
+            return
+        forget(namespace, name)  # a new packet, that no overload holds: they would keep each other
+    for key, overload in overloads.items():
+        if overload is not getattr(space, name):
+            setattr(getattr(space, name), key, overload)
+
+
+def detach(overload: Any, key: str) -> None:
+    """Forget another overload that is gone."""
+    overload.__dict__.pop(key, None)
 
 
 class RawOverload(torch._ops.OpOverload):

@@ -25,6 +25,7 @@ from ..plan.model import OpPlan
 from ..private import torch_modes, torch_registry
 from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
+from ..transforms.carried import carrier
 from .contract import contract_hash, plan_text
 from .unregister import Registered, Shim, register
 
@@ -113,6 +114,7 @@ class Registration:
         return bool(self.plan.gradients) and bool(self.front.cotangents)
 
     def _register(self) -> None:
+        carrier()
         if self.plan.mutated and self.differentiable:
             copy_op()
         front = self.front
