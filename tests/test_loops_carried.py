@@ -247,3 +247,26 @@ def test_many_turns(turns):
     torch.testing.assert_close(got, want)
     cotangents = [uniform(2, seed=k).detach() for k in (1, 2)]
     torch.testing.assert_close(torch.autograd.grad(got, x, cotangents), torch.autograd.grad(want, x, cotangents))
+
+
+@wp.kernel
+def in_unrolled(x: wp.array2d[D], n: wp.array[int], y: wp.array[D]):
+    i = wp.tid()
+    v = wp.vec3d(x[i, 0], x[i, 1], x[i, 2])
+    a = D(1.0)
+    at = int(0)
+    for r in range(3):
+        for k in range(r, n[i]):
+            a = wp.sin(a * v[at % 3]) + x[i, k] * a * D(0.5)
+            v[r] = v[r] * wp.cos(a)
+            at += 1
+        last = a * v[r]
+        for k in range(r):
+            last = wp.sin(last) * x[i, k]
+        a = a + last
+    y[i] = a * wp.dot(v, v) + D(at) * a
+
+
+def test_loops_in_an_unrolled_one():
+    """Each turn of the unrolled loop has states of its own."""
+    check(warp_op(in_unrolled), uniform(3, 5, low=0.3, high=0.9), ints(1, 3, 5))

@@ -14,6 +14,7 @@ from .calls.instances import Instance, make_instance
 from .effects import Effects, analyse
 from .errors import GradientWarning, SignatureError
 from .kernel.signature import inspect_kernel
+from .launch.reverse import Reverse
 from .op import WarpOp
 from .plan.declaration import Declaration, declare
 from .plan.model import OpPlan
@@ -86,4 +87,8 @@ def make_concrete(
 ) -> Instance:
     """The launches of a generic kernel for the types of one call."""
     concrete = plan_op(inspect_kernel(resolve(name, plan, values)), declaration, effects)
-    return align(make_instance(name, concrete), plan)
+    instance = make_instance(name, concrete)
+    if plan.adjoint is not None and concrete.adjoint is None and concrete.gradient == "adjoint":
+        why = "; ".join(str(hazard.message) for hazard in concrete.hazards[:1])
+        instance.launcher.reverse = Reverse(concrete.kernel.kernel, f"{name} has no gradient for these types: {why}")
+    return align(instance, plan)

@@ -21,6 +21,7 @@ from .plan.declaration import check_name
 from .plan.model import OpPlan
 from .private import locks, torch_modes
 from .register.registration import Registration
+from .transforms.carried import carrier
 from .transforms.exported import mapped_op
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class WarpOp:
     def _register(self, plan: OpPlan, backward: Any, vmap: Any) -> None:
         """Register the op with PyTorch, anew where its backward or its vmap rule has changed."""
         mapped_op()
+        carrier()
         made = Registration(self.name, plan, self._instances, _transforms, backward, vmap)
         made.runtime.numbered = self._numbered
         self._plan, self._backward, self._vmap = plan, backward, vmap
@@ -241,16 +243,17 @@ class WarpOp:
         Raises:
             GradientError: the op has no float input, or no float output.
         """
-        return self._tangent if self._tangent is not None else self._make_tangent()
+        self._make_tangent()
+        assert self._tangent is not None
+        return self._tangent
 
     @torch_modes.constant_while_tracing
-    def _make_tangent(self) -> TangentOp:
+    def _make_tangent(self) -> None:
         from .transforms.tangent_op import TangentOp
 
         with _lock:
             if self._tangent is None:
                 self._tangent = TangentOp(self, self._registration)
-            return self._tangent
 
     def explain(self) -> str:
         """Roles, shapes, launch size, initial values and gradient policy, each with its reason, as text.

@@ -126,7 +126,7 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
     for token, site in _needs(record, name):
         if token.after and token in record.overwritten:
             again = record.overwritten[token]
-            yield "overwritten", again, f"'{name}' is stored to again after its value was used at {site}"
+            yield "restored", again, f"'{name}' is stored to again after its value was used at {site}"
             return
     if before is not None and after is not None and any(not write.inside for write in writes):
         yield "overwritten", after, f"'{name}' is needed both as it was (at {before}) and as the kernel left it"

@@ -197,6 +197,7 @@ class Hazard:
     - ``"while"``: what runs in a ``while`` loop,
     - ``"component"``: an overwritten component of a local,
     - ``"overwritten"``: a value that the adjoint needs is overwritten,
+    - ``"restored"``: an element that is read back is stored to again,
     - ``"local-array"``: an array that lives in the thread is read,
     - ``"replayed"``: one that is, by a function that the adjoint calls again,
     - ``"shared"``: an array written and read by different threads,

@@ -63,14 +63,16 @@ class Reverse:
 
     __slots__ = ("_launcher", "kernel", "options", "plan")
 
-    def __init__(self, kernel: Any, plan: AdjointPlan, *options: Any) -> None:
-        """``options``: those of the launcher, after the kernel's signature."""
+    def __init__(self, kernel: Any, plan: AdjointPlan | str, *options: Any) -> None:
+        """``plan``: what is launched, or why nothing is. ``options``: the launcher's, after the kernel's signature."""
         self.kernel, self.plan, self.options = kernel, plan, options
         self._launcher: Launcher | None = None
 
     @property
     def launcher(self) -> Launcher:
         """The rewritten kernel's."""
+        if isinstance(self.plan, str):
+            raise GradientError(self.plan)
         if self._launcher is None:
             made = adjoint_kernel(self.kernel, self.plan)
             self._launcher = Launcher(inspect_kernel(made.kernel), *self.options)
@@ -78,6 +80,7 @@ class Reverse:
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         launcher = self.launcher
+        assert not isinstance(self.plan, str)
         if not launcher.is_loaded(device):
             try:
                 launcher.preload(device)

@@ -269,7 +269,7 @@ def declare(
     extra = names_of(sizes, "sizes", op)
     for size in extra:
         if "." in size or keyword.iskeyword(size) or not size.isascii():
-            raise SignatureError(f"{op}: sizes takes plain ASCII names, and got {size!r}")
+            raise SignatureError(f"{op}: sizes takes plain names, and got {size!r}")
     return Declaration(
         signature=signature,
         left=left,

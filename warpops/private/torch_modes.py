@@ -13,6 +13,7 @@ import torch
 from torch.autograd import forward_ad as forward_ad
 
 from . import locks
+from .torch_registry import forget
 
 FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
 """Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
@@ -97,22 +98,22 @@ def constant_while_tracing(function: Any) -> Any:
     return function
 
 
-class PublishedOverload(torch._ops.OpOverload):
-    """An overload that stands where its packet would: the packet's other overloads are found on it."""
-
-    def __getattr__(self, key: str) -> Any:
-        if key.startswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
-        return getattr(self._overloadpacket, key)
-
-
 def attach(namespace: str, name: str, overloads: dict[str, Any]) -> None:
     """Let what ``torch.ops`` has for a name find these overloads, in place of objects that it would make anew."""
-    if overloads:
-        found = getattr(getattr(torch.ops, namespace), name)
-        for key, overload in overloads.items():
-            if overload is not found:
-                setattr(found, key, overload)
+    space = getattr(torch.ops, namespace)
+    found = space.__dict__.get(name)
+    if not isinstance(found, torch._ops.OpOverload):
+        if found is not None and all(found.__dict__.get(key) is overload for key, overload in overloads.items()):
+            return
+        forget(namespace, name)  # a new packet, that no overload holds: they would keep each other
+    for key, overload in overloads.items():
+        if overload is not getattr(space, name):
+            setattr(getattr(space, name), key, overload)
+
+
+def detach(overload: Any, key: str) -> None:
+    """Forget another overload that is gone."""
+    overload.__dict__.pop(key, None)
 
 
 class RawOverload(torch._ops.OpOverload):

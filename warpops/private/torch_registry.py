@@ -10,10 +10,17 @@ from typing import Any
 
 import torch
 
-from .torch_modes import PublishedOverload
-
 MOST_ARGUMENTS = 64
 """How many arguments PyTorch's dispatcher takes."""
+
+
+class PublishedOverload(torch._ops.OpOverload):
+    """An overload that stands where its packet would: the packet's other overloads are found on it."""
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
+        return getattr(self._overloadpacket, key)
 
 
 def publish(namespace: str, name: str, overload: Any) -> None:

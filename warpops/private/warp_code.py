@@ -53,6 +53,7 @@ def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
         source=kernel.adj.source,
     )
     concrete = copy.add_overload(types)
+    concrete.adj.fun_lineno = kernel.adj.fun_lineno  # a source that is given begins at line 1
     concrete.op_name = op
     return concrete
 
@@ -293,7 +294,7 @@ def local_types(kernel: Any) -> list[tuple[Any, Any, dict[str, Any], list[Any]]]
 
 def _types_of(symbols: dict[str, Any]) -> dict[str, Any]:
     types = {name: getattr(variable, "type", None) for name, variable in symbols.items()}
-    return {name: _plain_type(found) for name, found in types.items() if found is not None}
+    return {name: plain_type(found) for name, found in types.items() if found is not None}
 
 
 def _results_of(adjoint: Any) -> list[Any]:
@@ -301,10 +302,11 @@ def _results_of(adjoint: Any) -> list[Any]:
     if found is None:
         return []
     variables = found if isinstance(found, (list, tuple)) else [found]
-    return [_plain_type(variable.type) for variable in variables]
+    return [plain_type(variable.type) for variable in variables]
 
 
-def _plain_type(warp_type: Any) -> Any:
+def plain_type(warp_type: Any) -> Any:
+    """The type of a value of this type, by its one name."""
     if _types.is_reference(warp_type):
         warp_type = warp_type.value_type
     return {int: wp.int32, float: wp.float32, bool: wp.bool}.get(warp_type, warp_type)

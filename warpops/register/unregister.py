@@ -98,6 +98,7 @@ def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered
             operators.library = torch.library.Library(namespace, "FRAGMENT")
             overloads, lease = fill(operators)
             operators.public = overloads[operators.name]
+            operators.entries = [_entry(overload._schema) for overload in overloads.values()]
             for name, overload in overloads.items():
                 _overloads.setdefault((namespace, name), {})[overload._overloadname] = overload
             operators.key = operators.public._overloadname
@@ -152,7 +153,10 @@ def _remove(operators: Registered) -> None:
     _uncallable(operators)
     _entries.difference_update(operators.entries)
     for name in operators.schemas:
-        _overloads.get((operators.namespace, name), {}).pop(operators.key, None)
+        left = _overloads.get((operators.namespace, name), {})
+        left.pop(operators.key, None)
+        for overload in left.values():
+            torch_modes.detach(overload, operators.key)
     _publish(operators.namespace, operators.name)
     if operators.library is not None:
         torch_registry.destroy(operators.library)
@@ -184,6 +188,4 @@ def _publish(namespace: str, name: str) -> None:
     left = _callable.get((namespace, name))
     if left:
         torch_registry.publish(namespace, name, left[-1])
-    else:
-        torch_registry.forget(namespace, name)
     torch_modes.attach(namespace, name, _overloads.get((namespace, name), {}))

@@ -20,6 +20,7 @@ from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for,
 from .locals import as_vectors, local_arrays, stores_into
 from .memory import Toolbox
 from .model import AdjointPlan, FunctionPlan
+from .own import as_variables
 from .parts import Parts
 from .source import (
     Names,
@@ -118,6 +119,8 @@ class Writer:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
         replace_builtins(self.source, self.plan.remainders, self.named)
+        for array, variable in as_variables(self.source, self.plan.own).items():
+            self.types[variable] = warp_code.plain_type(self.types[array].dtype)
         vectors, _ = local_arrays(self.source)
         self.stores = self.stores - stores_into(self.source, vectors)
         as_vectors(self.source, vectors, self.named)
@@ -133,6 +136,9 @@ class Writer:
         self.given[self.warp] = wp
         self.parts = Parts(self)
         self.count = 0
+        self.declared: set[str] = set()
+        self.unrolled = 0
+        """The unrolled loops around."""
         self._types: list[tuple[Any, str]] = []
 
     def write(self) -> str:
@@ -160,18 +166,18 @@ class Writer:
         return text, self.given
 
     def call(self, body: Sequence[ast.AST], versions: dict[Any, Any]) -> None:
-        """Let calls of functions that have another version call that, or be given it."""
-        for call, _ in calls_in(self.source, body):
-            call.func = self._version(call.func, versions)
-            call.args = [self._version(argument, versions) for argument in call.args]
+        """Let calls of functions that have another version call that, and hand it on."""
 
-    def _version(self, node: ast.expr, versions: dict[Any, Any]) -> ast.expr:
-        """The name of what a function has become; anything else as it is."""
-        called = self.source.meaning(node)
-        if not is_function(called) or called.is_builtin():
-            return node
-        new = next((v for o in declared_overloads(called) if (v := versions.get(code_of(o.adj).func))), None)
-        return node if new is None else name(self.named(new.key, new))
+        def new(node: ast.expr) -> ast.expr:
+            called = self.source.meaning(node)
+            if not is_function(called) or called.is_builtin():
+                return node
+            made = next((v for o in declared_overloads(called) if (v := versions.get(code_of(o.adj).func))), None)
+            return node if made is None else name(self.named(made.key, made))
+
+        for call, _ in calls_in(self.source, body):
+            call.func = new(call.func)
+            call.args = [new(argument) for argument in call.args]
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
@@ -190,7 +196,9 @@ class Writer:
                 result += self._loop(statement, defined)
                 defined |= self.uses.writes(statement)
             elif isinstance(statement, ast.For):
+                self.unrolled += 1
                 inner, found = self._block(statement.body, defined | self.uses.writes(statement.target))
+                self.unrolled -= 1
                 result.append(ast.copy_location(ast.For(statement.target, statement.iter, inner, [], None), statement))
                 defined |= found
             else:
@@ -214,9 +222,9 @@ class Writer:
         self.count += 1
         # A variable that the loop makes is there before it, so that its gradient lives through all turns.
         outside = plan.after | plan.restored | plan.state | (assigned & self._read_outside(loop))
-        first = [assign(n, self._nothing(self.types[n])) for n in sorted(outside - defined)]
+        self._declare(outside - defined)
         # What a variable held before the loop stays: the loop's reverse pass overwrites the variable.
-        first += [assign(n, name(n)) for n in sorted(assigned & defined)]
+        first = [assign(n, name(n)) for n in sorted(assigned & defined)]
         written = LoopText(self, loop, plan)
         result = [*first, *written.before()]
         if plan.mode == "after":
@@ -226,6 +234,12 @@ class Writer:
             inner, _ = self._block([s for s in loop.body if not is_exit(s)], defined | outside | target)
             result.append(written.counted(inner))
         return [*result, *written.behind()]
+
+    def _declare(self, names: set[str]) -> None:
+        """Let variables be there from the beginning."""
+        for n in sorted(names - self.declared):
+            self.declared.add(n)
+            self.memories.append(assign(n, self._nothing(self.types[n])))
 
     def _read_outside(self, loop: Loop) -> set[str]:
         found: set[str] = set()
@@ -272,11 +286,10 @@ class Writer:
         self.given[found] = value
         return found
 
-    def memory(self, wanted: str, warp_type: Any, size: int) -> str:
-        """An array of the thread's own."""
+    def memory(self, wanted: str, warp_type: Any, size: int) -> tuple[str, ast.stmt]:
+        """The name of an array of the thread's own, and what makes it."""
         found = self.names.fresh(wanted)
         make = ast.Attribute(name(self.warp), "zeros", ast.Load())
         shape = ast.keyword("shape", ast.Tuple([ast.Constant(size)], ast.Load()))
         call = ast.Call(make, [], [shape, ast.keyword("dtype", name(self.type_name(warp_type)))])
-        self.memories.append(assign(found, call))
-        return found
+        return found, assign(found, call)

@@ -19,6 +19,7 @@ from .flow import Place, builtin_name
 from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
 from .needs import LoopPlanner
+from .own import own_elements
 from .source import UnreadableError, read
 
 
@@ -44,34 +45,50 @@ _chosen: weakref.WeakKeyDictionary[Any, Choice] = weakref.WeakKeyDictionary()
 
 
 def _choose(kernel: Any, effects: Effects) -> Choice:
-    plan = plan_adjoint(kernel, effects)
+    own = _own(kernel, effects)
+    plan = plan_adjoint(kernel, effects, own)
     if isinstance(plan, AdjointPlan):
         arrays = {n: replace(a, replayed=False) for n, a in effects.arrays.items()}
-        rest = tuple(h for h in effects.hazards if h.kind not in CURED)
+        rest = tuple(h for h in effects.hazards if not _cured(h, own))
         return Choice(plan, rest, replace(effects, arrays=arrays))
     if plan is None:
         return Choice(None, effects.hazards, effects)
-    hazards = (replace(h, message=f"{h.message}; {plan}") if h.kind in CURED else h for h in effects.hazards)
+    hazards = (replace(h, message=f"{h.message}; {plan}") if _cured(h, own) else h for h in effects.hazards)
     return Choice(None, tuple(hazards), effects)
 
 
-def plan_adjoint(kernel: Any, effects: Effects) -> AdjointPlan | Refusal | None:
+def _cured(hazard: Hazard, own: frozenset[str]) -> bool:
+    return hazard.kind in CURED or (hazard.kind == "restored" and own.issuperset(hazard.arrays))
+
+
+def _own(kernel: Any, effects: Effects) -> frozenset[str]:
+    """The arrays whose elements are stored to again, and can be variables."""
+    arrays = {
+        a: effects.arrays[a].ndim for h in effects.hazards if h.kind == "restored" for a in h.arrays if "." not in a
+    }
+    try:
+        return own_elements(read(kernel), arrays) if arrays else frozenset()
+    except UnreadableError:
+        return frozenset()
+
+
+def plan_adjoint(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan | Refusal | None:
     """How the adjoint of a kernel is made right; None where Warp's own is."""
-    if not any(hazard.kind in CURED for hazard in effects.hazards):
+    if not any(_cured(hazard, own) for hazard in effects.hazards):
         return None
     if not warp_code.is_rewritable(kernel):
         return Refusal("the kernel was made in a way of its own")
     if effects.opaque:
         return Refusal("native code takes part in it", effects.opaque[0])
     try:
-        return _plan(kernel, effects)
+        return _plan(kernel, effects, own)
     except UnreadableError as error:
         return Refusal(str(error))
     except RefusedError as error:
         return Refusal(str(error), error.site)
 
 
-def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
+def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
     owners: dict[Any, Any] = {}
     callees: dict[Any, set[Any]] = {}
     together: list[set[Any]] = []
@@ -135,6 +152,7 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
                 (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
             )
             plan = FunctionPlan(function, owners[function], _merged(needs.get(function, [])), remainders)
+            plan.own = own if function is order[-1] else frozenset()
             rewritten[function] = plan
             stores = {(line, column) for f, line, column in effects.array_stores if f is function}
             for hazard in effects.hazards:
@@ -157,6 +175,8 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
         reasons.append("the thread's own arrays are vectors and matrices")
     if any(h.kind == "replayed" for h in effects.hazards):
         reasons.append("functions that store to arrays run again without that")
+    if own:
+        reasons.append(f"variables hold the elements of {listed(own)}")
     if effects.remainders:
         reasons.append("fractions and remainders are written with wp.trunc")
     return AdjointPlan(rewritten, effects.array_stores, frozenset(writers - {order[-1]}), tuple(reasons))

@@ -59,6 +59,8 @@ class FunctionPlan:
     loops: dict[Place, LoopPlan]
     remainders: frozenset[Place] = frozenset()
     """Where a builtin is written so that Warp differentiates it."""
+    own: frozenset[str] = frozenset()
+    """Arrays of which a variable holds the one element that is touched."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from .flow import (
 )
 from .locals import local_arrays, stores_into
 from .model import FunctionPlan, LoopPlan, RefusedError, listed
+from .own import as_variables
 from .source import Source, calls_in, read
 
 
@@ -35,6 +36,8 @@ class _Node:
     first: int
     last: int
     """Where it is among all statements of the function, in order."""
+    again: int
+    """Where the outermost unrolled loop begins that makes it run several times in a row; its own ``first`` without one."""
 
 
 class LoopPlanner:
@@ -51,6 +54,7 @@ class LoopPlanner:
     ) -> None:
         self.plan, self.rewritten, self.writers, self.tiled = plan, rewritten, writers, tiled
         self.source: Source = read(plan.owner)
+        as_variables(self.source, plan.own)
         self.vectors, _ = local_arrays(self.source)
         self.structure = Structure(self.source.names, plan.loops, results=1)
         self.body, _ = self.structure.block(self.source.tree.body)
@@ -61,21 +65,22 @@ class LoopPlanner:
         self.count = 0
         self._collect(self.body, ())
 
-    def _collect(self, body: list[ast.stmt], around: tuple[_Node, ...]) -> None:
+    def _collect(self, body: list[ast.stmt], around: tuple[_Node, ...], again: int = 0) -> None:
         for statement in body:
             self.count += 1
             self.taken.append((self.count, statement))
             if isinstance(statement, ast.If):
-                self._collect(statement.body, around)
-                self._collect(statement.orelse, around)
+                self._collect(statement.body, around, again)
+                self._collect(statement.orelse, around, again)
             elif self.structure.is_run_time(statement):
                 assert isinstance(statement, (ast.For, ast.While))
-                node = _Node(statement, self.plan.loops[place(statement)], around, self.count, self.count)
+                plan, first = self.plan.loops[place(statement)], self.count
+                node = _Node(statement, plan, around, first, first, again or first)
                 self.nodes.append(node)
                 self._collect(statement.body, (*around, node))
                 node.last = self.count
             elif isinstance(statement, (ast.For, ast.While)):
-                self._collect(statement.body, around)
+                self._collect(statement.body, around, again or self.count)
 
     def run(self) -> None:
         for node in self.nodes:
@@ -149,17 +154,19 @@ class LoopPlanner:
         self._keep(node)
 
     def _taken_behind(self, node: _Node) -> set[str]:
-        """Variables whose value is needed behind a loop, in the text."""
+        """Variables whose value is needed behind a loop: in the text, and in the next turn of an unrolled loop around it."""
+
+        def behind(number: int) -> bool:
+            return number > node.last or node.again <= number != node.first
+
         found: set[str] = set()
         for number, statement in self.taken:
-            if number <= node.last:
-                continue
-            simple = not isinstance(statement, (ast.If, ast.For, ast.While))
-            found |= values_taken(self.uses, [statement]) if simple else self._head(statement)
-            if simple:
-                found |= self._arguments(statement)
+            if behind(number):
+                simple = not isinstance(statement, (ast.If, ast.For, ast.While))
+                found |= values_taken(self.uses, [statement]) if simple else self._head(statement)
+                found |= self._arguments(statement) if simple else set()
         for other in self.nodes:
-            if other.first > node.last and other.plan.mode != "as it is":
+            if other.plan.mode != "as it is" and (behind(other.first) or (other is node and node.again < node.first)):
                 found |= other.plan.given | other.plan.state
         return found
 

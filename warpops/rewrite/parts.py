@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..private import warp_code, warp_types
 from .flow import assign, name, root, targets
-
-if TYPE_CHECKING:
-    from .adjoint import Writer
 
 
 def _loaded(node: ast.expr) -> ast.expr:
@@ -28,7 +25,7 @@ def _stored(node: ast.expr) -> ast.expr:
 class Parts:
     """Writes the assignments of one function."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Any) -> None:
         self.writer = writer
 
     def of(self, statement: ast.stmt) -> list[ast.stmt]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import warp as wp
 
@@ -14,9 +14,6 @@ from .flow import CONTINUE, Loop, assign, is_exit, name, part_for, place
 from .memory import LAST_ONLY, Walk, shape_for
 from .model import LoopPlan
 from .needs import found_by_query, is_range, queries
-
-if TYPE_CHECKING:
-    from .adjoint import Writer
 
 
 def copied(body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -27,7 +24,7 @@ def copied(body: Sequence[ast.stmt]) -> list[ast.stmt]:
 class LoopText:
     """What is written around one loop."""
 
-    def __init__(self, writer: Writer, loop: Loop, plan: LoopPlan) -> None:
+    def __init__(self, writer: Any, loop: Loop, plan: LoopPlan) -> None:
         self.writer, self.loop, self.plan = writer, loop, plan
         number, fresh = writer.count, writer.names.fresh
         types = writer.types
@@ -39,8 +36,16 @@ class LoopText:
         self.keeps = plan.mode == "turns" and bool(plan.restored or self._sought())
         shape = shape_for([types[n] for n in state], restarts=self.query) if self.keeps else LAST_ONLY
         self.shape = shape
-        memory = {n: writer.memory(f"{n}_of_{number}", types[n], shape.size) for n in state}
-        turns = writer.memory(f"turn_of_{number}", wp.int32, shape.size) if self.keeps else ""
+        made = {n: writer.memory(f"{n}_of_{number}", types[n], shape.size) for n in state}
+        memory = {n: found for n, (found, _) in made.items()}
+        makes = [statement for _, statement in made.values()]
+        turns = ""
+        if self.keeps:
+            turns, statement = writer.memory(f"turn_of_{number}", wp.int32, shape.size)
+            makes.append(statement)
+        # One for all times that the loop runs, but where an unrolled loop runs it several times before any is reversed.
+        self.makes = makes if writer.unrolled else []
+        writer.memories += [] if writer.unrolled else makes
         self.bounds: list[tuple[str, ast.expr]] = []
         if plan.mode == "turns" and isinstance(loop, ast.For) and is_range(loop):
             assert isinstance(loop.iter, ast.Call)
@@ -131,7 +136,8 @@ class LoopText:
 
     def before(self) -> list[ast.stmt]:
         """Count the turns, and keep their states and what the loop leaves."""
-        result: list[ast.stmt] = [assign(n, ast.Call(name("int"), [value], [])) for n, value in self.bounds]
+        result: list[ast.stmt] = list(self.makes)
+        result += [assign(n, ast.Call(name("int"), [value], [])) for n, value in self.bounds]
         walk = self.walk
         memories = [*([walk.turns] if walk.turns else []), *walk.state.values()]
         arguments: list[ast.expr] = [name(m) for m in memories]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
+from .derivatives import check_derivatives, derivative_policy
 from .gradients import check_gradients, gradient_policy
 from .graphs import check_compiled, check_inductor, check_opcheck, varied
 from .memory import check_poison, check_races
@@ -25,6 +26,7 @@ CHECKS: dict[str, Check] = {
     "repeats": check_repeats,
     "inputs": check_inputs_kept,
     "gradients": check_gradients,
+    "derivatives": check_derivatives,
     "cotangents": check_cotangents,
     "strides": check_strides,
     "opcheck": check_opcheck,
@@ -57,10 +59,16 @@ def run_checks(
     without = gradient_policy(subject)
     if without is not None:
         report.left_out.append(("gradients", without))
+    elif only is None or "derivatives" in only:
+        none = derivative_policy(subject)
+        if none is not None:
+            report.left_out.append(("derivatives", none))
     for name, check in CHECKS.items():
         if only is not None and name not in only:
             continue
-        if without is not None and name in ("gradients", "cotangents"):
+        if without is not None and name in ("gradients", "derivatives", "cotangents"):
+            continue
+        if name == "derivatives" and "derivatives" in dict(report.left_out):
             continue
         try:
             with warnings.catch_warnings():

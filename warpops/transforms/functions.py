@@ -34,7 +34,7 @@ def make_forward(transforms: Any) -> Any:
         @staticmethod
         def forward(*values: Any) -> Any:
             """The op's arguments, then what its mutated ones hold before."""
-            return runtime.forward_op(*values[:given])
+            return transforms.run_forward(values[:given])
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -104,7 +104,7 @@ def make_forward(transforms: Any) -> Any:
 
 
 def make_backward(transforms: Any) -> Any:
-    plan, runtime = transforms.plan, transforms.runtime
+    plan = transforms.plan
     arguments = plan.arguments
     positions = [arguments.index(s.name) for s in plan.gradients]
     tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
@@ -125,11 +125,10 @@ def make_backward(transforms: Any) -> Any:
 
         @staticmethod
         def forward(*values: Any) -> Any:
-            assert runtime.backward_op is not None
             given = list(values[:last])
             for position, value in zip(left, values[last:first], strict=True):
                 given[position] = value
-            found = iter(runtime.backward_op(*given, *values[first:]))
+            found = iter(transforms.run_backward((*given, *values[first:])))
             # An optional array that isn't given has no gradient to be had.
             return tuple(
                 next(found) if need and values[position] is not None else None

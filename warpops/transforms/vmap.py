@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import ArgumentError, GradientError, SignatureError
+from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
 from ..private import locks, torch_modes
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
 from .batched import batched_plan, batched_registration, element
+from .carried import carry
 from .exported import record
 from .functions import make_backward, make_forward
 from .map_checks import mapped_results
@@ -39,6 +40,10 @@ class Transforms:
         self.origin = origin
         self.batched_names: frozenset[str] = frozenset()
         """The arrays that have a batch axis here and not in ``origin``'s op."""
+        self.root: Ways = runtime
+        """The runtime of the op that a user made, and the way from it to this one: ``v:`` and the arrays with a batch axis,
+        ``d:`` and the inputs with a tangent."""
+        self.levels: tuple[str, ...] = ()
         self.name: str = origin.name if origin is not None else runtime.name
         self.path = path or runtime.key
         self.vmap_rule: VmapRule | None = runtime.vmap
@@ -106,8 +111,40 @@ class Transforms:
                     raise refused(self.name, what, error) from error
                 transforms = Transforms(registration.runtime, None, registration.name)
                 transforms._registration = registration
+                transforms.root, transforms.levels = self.root, (*self.levels, f"d:{','.join(sorted(active))}")
                 found = self._tangents[key] = Tangent(transforms, instance.plan, made)
+                for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
+                    warnings.warn(
+                        f"{self.name}: second derivatives may be wrong: {hazard.message} ({hazard.site} of the tangent kernel)",
+                        GradientWarning,
+                        stacklevel=2,
+                    )
         return found
+
+    def at(self, level: str, values: tuple[Any, ...]) -> Transforms:
+        """The hidden op one level further on."""
+        kind, _, listed = level.partition(":")
+        names = frozenset(listed.split(","))
+        if kind == "d":
+            tangent: Transforms = self.tangent(values, names, "a compiled derivative").transforms
+            return tangent
+        found = self.batched(values, [None] * len(values), set(names))
+        assert found is not None
+        return found
+
+    def run_forward(self, values: tuple[Any, ...]) -> Any:
+        """The raw forward; of a hidden op in compiled code, by the operator that is always there."""
+        if not self.levels or not torch.compiler.is_compiling() or self.plan.mutated:
+            return self.runtime.forward_op(*values)
+        found = carry(self, "forward", values)
+        return found[0] if len(self.plan.returned) == 1 else tuple(found)
+
+    def run_backward(self, values: tuple[Any, ...]) -> list[torch.Tensor]:
+        """The raw backward."""
+        if not self.levels or not torch.compiler.is_compiling():
+            found: list[torch.Tensor] = self.runtime.backward_op(*values)
+            return found
+        return carry(self, "backward", values)
 
     def _given(self, values: tuple[Any, ...]) -> frozenset[str]:
         """The inputs of a call that can have a tangent."""
@@ -247,6 +284,7 @@ class Transforms:
                 return None
         found = Transforms(registration.runtime, self, registration.name)
         found._registration, found.batched_names = registration, names
+        found.root, found.levels = self.root, (*self.levels, f"v:{','.join(sorted(names))}")
         return found
 
     def _loop(

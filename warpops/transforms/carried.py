@@ -1,0 +1,119 @@
+"""Hidden ops in compiled code: one operator that runs the raw forward or backward of any of them.
+
+A graph may be read from PyTorch's cache on disk by a process that never traced it, and so never made the tangent ops that it
+calls. This operator is there as soon as any op is. It names the op that they come from, its contract included, and the
+way from it to the hidden one, which is made where it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..arguments.refusal import runtimes
+from ..errors import ArgumentError
+from ..private import locks
+from .batched import element
+
+_lock = locks.reentrant()
+_made: list[Any] = []
+
+
+def carrier() -> Any:
+    """``warpops::_carried``: ``op`` is the first op's key, ``forward`` or ``backward``, the levels, and the values' kinds."""
+    with _lock:
+        if not _made:
+            library = torch.library.Library("warpops", "FRAGMENT")
+            library.define("_carried(str op, Tensor?[] tensors, SymInt[] ints, float[] floats) -> Tensor[]")
+            library.impl("_carried", torch.library.fallthrough_kernel, "Autograd")
+            library.impl("_carried", _run, "CompositeExplicitAutograd")
+            torch.library.register_fake("warpops::_carried", _fake, lib=library)
+            _made.extend([torch.ops.warpops._carried.default, library])
+    return _made[0]
+
+
+def carry(transforms: Any, what: str, values: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Call a hidden op through ``warpops::_carried``."""
+    tensors: list[Any] = []
+    ints: list[Any] = []
+    floats: list[Any] = []
+    kinds = "".join(_pack(value, tensors, ints, floats) for value in values)
+    levels = "|".join(transforms.levels)
+    found: list[torch.Tensor] = carrier()(f"{transforms.root.key} {what} {levels} {kinds}", tensors, ints, floats)
+    return found
+
+
+def _pack(value: Any, tensors: list[Any], ints: list[Any], floats: list[Any]) -> str:
+    if value is None or isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return "t"
+    if isinstance(value, (list, tuple)):
+        return f"[{''.join(_pack(item, tensors, ints, floats) for item in value)}]"
+    if isinstance(value, (float, torch.SymFloat)):
+        floats.append(value)
+        return "f"
+    ints.append(int(value) if isinstance(value, bool) else value)
+    return "b" if isinstance(value, bool) else "i"
+
+
+def _unpack(kinds: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, ...]:
+    # AOTInductor's executor has None for an empty list.
+    streams = {"t": iter(tensors or ()), "i": iter(ints or ()), "f": iter(floats or ())}
+    stack: list[list[Any]] = [[]]
+    for kind in kinds:
+        if kind == "[":
+            stack.append([])
+        elif kind == "]":
+            whole = stack.pop()
+            stack[-1].append(whole)
+        else:
+            stack[-1].append(bool(next(streams["i"])) if kind == "b" else next(streams[kind]))
+    return tuple(stack[0])
+
+
+def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, str, tuple[Any, ...]]:
+    """The hidden op, what of it is called, and the values."""
+    key, what, levels, kinds = op.split(" ")
+    runtime = runtimes.get(key)
+    if runtime is None:
+        raise ArgumentError(
+            f"{key.partition('.')[0]}: a compiled graph calls a derivative of this op, and the op as it is now has another "
+            f"contract than {key}, or isn't there; import the module that makes it, or compile the graph again"
+        )
+    values = _unpack(kinds, tensors, ints, floats)
+    found: Any = runtime.transforms()
+    path = levels.split("|")
+    for depth, level in enumerate(path):
+        found = found.at(level, _values_at(found, path[depth:], values))
+    return found, what, values
+
+
+def _values_at(transforms: Any, path: list[str], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an op, as far as types and ranks go, among those of one that is further along the path."""
+    inputs = transforms.plan.inputs
+    names = transforms.plan.arguments
+    found = dict(zip(names, values, strict=False))
+    for level in path:
+        kind, _, listed = level.partition(":")
+        for name in listed.split(",") if kind == "v" else ():
+            if isinstance(found.get(name), torch.Tensor):
+                found[name] = element(found[name])
+    sizes = [slot.name for slot in inputs if slot.role == "size"]
+    return tuple(2 if name in sizes else found[name] for name in names)
+
+
+def _run(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:
+    transforms, what, values = _find(op, tensors, ints, floats)
+    runtime = transforms.runtime
+    return _many(runtime.forward_op(*values) if what == "forward" else runtime.backward_op(*values))
+
+
+def _fake(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:
+    transforms, what, values = _find(op, tensors, ints, floats)
+    runtime = transforms.runtime
+    return _many(runtime.fake_forward(*values) if what == "forward" else runtime.fake_backward(*values))
+
+
+def _many(results: Any) -> list[torch.Tensor]:
+    return list(results) if isinstance(results, (tuple, list)) else [results]
