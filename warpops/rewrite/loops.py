@@ -8,6 +8,7 @@ are counted first, and each begins with what it had (``"turns"``).
 
 from __future__ import annotations
 
+import ast
 import weakref
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,6 +125,8 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
     for function in order:
         if callees[function] & writers:
             writers.add(function)
+    for function in writers - {order[-1]}:
+        _check_writer(owners[function])
     chosen = {order[-1]} | writers
     for function in order:
         code = code_of(owners[function].adj)
@@ -185,6 +188,14 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
 def lines(code: Code) -> range:
     """The lines of a function in its file."""
     return range(code.first_line, code.first_line + len(code.lines))
+
+
+def _check_writer(owner: Any) -> None:
+    """Refuse what Warp runs again as it is: of functions with several results it ignores the replay."""
+    code = code_of(owner.adj)
+    for node in (inner for statement in code.body for inner in ast.walk(statement)):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
+            raise RefusedError(f"'{owner.key}' stores to an array and returns several values", code.site(node))
 
 
 def _writes(called: Any) -> bool:

@@ -79,8 +79,8 @@ class LoopText:
         uses, loop = self.writer.uses, self.loop
         body, _ = part_for(uses, loop.body, self.plan.state)
         assigned = uses.writes(loop)
-        read: set[str] = {n for s in body for n in uses.reads(s)}
-        return read & self.plan.given - assigned
+        given: set[str] = self.plan.given
+        return {n for s in body for n in uses.reads(s)} & given - assigned
 
     def _make(self) -> None:
         writer, loop, walk = self.writer, self.loop, self.walk
