@@ -1,9 +1,10 @@
 """How much of Warp's own kernels the analysis infers, and how fast.
 
 Imports the modules of ``warp.tests``, ``warp.examples``, ``warp.fem`` and ``warp.optim`` (those that import without
-optional packages), analyses every kernel in them, and prints how many are fully inferred, partly, and refused. With
-``--flags`` it also lets Warp generate each kernel's code (nothing is compiled) and checks that where Warp's own flags
-say that an array argument is written, the analysis says so too.
+optional packages), analyses every kernel in them, and prints how many are fully inferred, partly, and refused; and how
+many have a tangent kernel (none is compiled), with the ten commonest reasons why not. With ``--flags`` it also lets Warp
+generate each kernel's code (nothing is compiled) and checks that where Warp's own flags say that an array argument is
+written, the analysis says so too.
 
     python benchmarks/inference.py [--flags] [--limit N]
 """
@@ -16,6 +17,7 @@ import contextlib
 import importlib
 import io
 import pkgutil
+import re
 import statistics
 import sys
 import time
@@ -27,6 +29,9 @@ from typing import Any
 import warp as wp
 
 from warpops.effects import ArrayEffects, Effects, analyse
+from warpops.effects.names import array_arguments
+from warpops.rewrite.tangent import tangent_kernel
+from warpops.rewrite.tangent_scope import TangentError, has_tangent
 
 PACKAGES = ("warp.tests", "warp.examples", "warp.fem", "warp.optim", "warp.sparse", "warp.utils")
 
@@ -118,6 +123,32 @@ def flag_mismatches(found: list[tuple[Any, Effects]]) -> tuple[int, list[str]]:
     return checked, wrong
 
 
+def tangent_reasons(found: list[Any]) -> tuple[int, int, collections.Counter[str]]:
+    """How many kernels have a tangent, how many are asked (concrete, with a backward, with a float array written and one
+    read), and why the rest has none, names left out."""
+    have, asked = 0, 0
+    reasons = collections.Counter[str]()
+    for kernel, effects in found:
+        floats = [label for label, kind in array_arguments(kernel).items() if has_tangent(getattr(kind, "dtype", None))]
+        known = [effects.arrays[label] for label in floats if label in effects.arrays]
+        if kernel.is_generic or not any(a.written for a in known) or not any(a.read for a in known):
+            continue
+        asked += 1
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                if any(hazard.kind == "counter" for hazard in effects.hazards):
+                    raise TangentError("slots from an atomic counter")
+                tangent_kernel(kernel, {label: f"tangent_{label.replace('.', '_')}" for label in floats}, (), ())
+                have += 1
+            except TangentError as error:
+                text = re.sub(r" \((?:[^()]*:\d+.*)\)$", "", str(error).splitlines()[0], flags=re.DOTALL)
+                text = re.sub(r"(func_grad|func_replay|can't build) .*", r"\1", text) if "build" in text else text
+                reasons[re.sub(r"^'[^']*'(?= (has a|takes a|writes))", "a function", text)[:90]] += 1
+            except Exception as error:  # a fault of ours
+                reasons[f"{type(error).__name__}: {error}"[:90]] += 1
+    return have, asked, reasons
+
+
 def _builder(context: Any, module: Any, options: dict[str, Any]) -> Any:
     """A module builder without kernels: it generates code for one adjoint, and compiles nothing."""
 
@@ -156,6 +187,14 @@ def main() -> int:
             f"time per kernel: median {statistics.median(times):.2f} ms, "
             f"95 % {ordered[int(len(ordered) * 0.95)]:.2f} ms, most {ordered[-1]:.1f} ms"
         )
+    begin = time.perf_counter()
+    have, asked, reasons = tangent_reasons(results)
+    spent = time.perf_counter() - begin
+    print(
+        f"tangent: {have} of {asked} kernels with floats read and written ({100 * have / max(asked, 1):.0f} %), {spent:.0f} s"
+    )
+    for reason, count in reasons.most_common(10):
+        print(f"{count:8d}  {reason}")
     if options.flags:
         checked, wrong = flag_mismatches(results)
         print(f"Warp's write flags: {checked} kernels checked, {len(wrong)} arrays missed")

@@ -2,8 +2,8 @@
 
     python benchmarks/loops.py
 
-Warp's own adjoint of the first kernel is wrong, and the measure: it runs the loop once forward and once back. The last
-column is that of a loop that needs only the point after it.
+Warp's own adjoints of both kernels are wrong, and the measure: they run the loop once forward and once back. The second
+kernel's loop needs only the point after it; the last column is its backward over Warp's own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def summed(x: wp.array2d[wp.float64], y: wp.array[wp.float64]):
     i = wp.tid()
     s = wp.float64(0.0)
     for k in range(x.shape[1]):
-        s += x[i, k] * wp.sin(x[i, k])
+        s += x[i, k] * x[i, k]
     y[i] = s * s
 
 
@@ -47,14 +47,15 @@ def op_of(kernel: wp.Kernel, *, own: bool) -> warpops.WarpOp:
     return op
 
 
-def seconds(function: Callable[[], object], repeats: int = 7) -> float:
-    function()
-    taken = []
-    for _ in range(repeats):
-        begun = time.thread_time()
-        function()
-        taken.append(time.thread_time() - begun)
-    return min(taken)
+def seconds(functions: list[Callable[[], object]], rounds: int = 9) -> list[float]:
+    """The best of several rounds of each, one after the other in each round."""
+    best = [float("inf")] * len(functions)
+    for _ in range(rounds):
+        for index, function in enumerate(functions):
+            begun = time.thread_time()
+            function()
+            best[index] = min(best[index], time.thread_time() - begun)
+    return best
 
 
 def forward(op: warpops.WarpOp, x: torch.Tensor) -> Callable[[], object]:
@@ -70,17 +71,19 @@ def main() -> None:
     wp.init()
     warnings.simplefilter("error", warpops.GradientWarning)
     (right, own), (sums, own_sums) = ((op_of(k, own=False), op_of(k, own=True)) for k in (carried, summed))
-    print(
-        f"{'turns':>6} {'forward':>10} {'carried: f+b / f':>18} {'own / f':>8} {'summed: f+b / f':>17} {'own / f':>8} b / own b"
+    head = (
+        f"{'turns':>6} {'forward':>10} {'carried: f+b / f':>17} {'own / f':>8} {'summed: f+b / f':>17} {'own / f':>8}"
     )
+    print(f"{head} {'b / own b':>12}")
     for turns in (16, 64, 250, 1000, 4000):
         x = torch.randn(THREADS, turns, dtype=torch.float64, requires_grad=True)
-        taken = {op: (seconds(forward(op, x.detach())), seconds(both(op, x))) for op in (right, own, sums, own_sums)}
-        ratios = {op: total / first for op, (first, total) in taken.items()}
-        (first, more), (_, less) = taken[sums], taken[own_sums]
+        ops = (right, own, sums, own_sums)
+        first = seconds([forward(op, x.detach()) for op in ops])
+        total = seconds([both(op, x) for op in ops])
+        ratios = [t / f for t, f in zip(total, first, strict=True)]
         print(
-            f"{turns:>6} {taken[right][0] * 1e3:>7.2f} ms {ratios[right]:>18.1f} {ratios[own]:>8.1f} {ratios[sums]:>17.1f} "
-            f"{ratios[own_sums]:>8.1f} {(more - first) / (less - first):>7.2f}"
+            f"{turns:>6} {first[0] * 1e3:>7.2f} ms {ratios[0]:>17.1f} {ratios[1]:>8.1f} {ratios[2]:>17.1f} {ratios[3]:>8.1f} "
+            f"{(total[2] - first[2]) / (total[3] - first[3]):>12.2f}"
         )
 
 

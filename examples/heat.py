@@ -1,10 +1,8 @@
 """The heat equation solved by a network on a grid of splines: a loss that needs second derivatives of a Warp kernel.
 
 Physics-informed training asks that a network's u(x, t) obeys u_t = a u_xx: the loss holds derivatives by the inputs,
-and training derives once more, by the parameters. Warp's adjoint is differentiable once. The kernel here samples the
-cubic B-splines of a learned grid, or their derivatives, and ``register_backward`` says what its gradient is: by the
-points, the same operator one order higher; by the grid, ``spread``, whose gradient is ``interpolate`` again. The two
-close under differentiation, so that any order can be had::
+and training derives once more, by the parameters. The kernel here samples the cubic B-splines of a learned grid, and
+that is all: what its second and third derivatives are, follows from its source::
 
     python examples/heat.py
 
@@ -21,7 +19,6 @@ import timeit
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import warp as wp
@@ -36,20 +33,11 @@ def cell(place: float, nodes: int) -> int:
 
 
 @wp.func
-def basis(place: float, nodes: int, order: int) -> wp.vec4:
-    """The four cubic B-splines that are not zero at a place between 0 and 1, derived ``order`` times by it."""
-    cells = float(nodes - 3)
-    t = place * cells - float(cell(place, nodes))
-    s, scale = 1.0 - t, wp.pow(cells, float(order))
-    if order == 0:
-        return wp.vec4(s * s * s, 4.0 - 3.0 * t * t * (1.0 + s), 4.0 - 3.0 * s * s * (1.0 + t), t * t * t) / 6.0
-    if order == 1:
-        return scale * wp.vec4(-s * s, t * (3.0 * t - 4.0), -s * (3.0 * s - 4.0), t * t) / 2.0
-    if order == 2:
-        return scale * wp.vec4(s, 3.0 * t - 2.0, 3.0 * s - 2.0, t)
-    if order == 3:
-        return scale * wp.vec4(-1.0, 3.0, -3.0, 1.0)
-    return wp.vec4()
+def basis(place: float, nodes: int) -> wp.vec4:
+    """The four cubic B-splines that are not zero at a place between 0 and 1."""
+    t = place * float(nodes - 3) - float(cell(place, nodes))
+    s = 1.0 - t
+    return wp.vec4(s * s * s, 4.0 - 3.0 * t * t * (1.0 + s), 4.0 - 3.0 * s * s * (1.0 + t), t * t * t) / 6.0
 
 
 CONDUCTIVITY = 0.05
@@ -61,10 +49,10 @@ Channels = wp.types.vector(length=CHANNELS, dtype=float)
 
 @warp_op("xt[n], grid[nx, nt] -> value[n]")
 @wp.kernel
-def interpolate(xt: wp.array[wp.vec2], grid: wp.array2d[Channels], by_x: int, by_t: int, value: wp.array[Channels]):
+def interpolate(xt: wp.array[wp.vec2], grid: wp.array2d[Channels], value: wp.array[Channels]):
     i = wp.tid()
     x, t = cell(xt[i][0], grid.shape[0]), cell(xt[i][1], grid.shape[1])
-    wx, wt = basis(xt[i][0], grid.shape[0], by_x), basis(xt[i][1], grid.shape[1], by_t)
+    wx, wt = basis(xt[i][0], grid.shape[0]), basis(xt[i][1], grid.shape[1])
     total = Channels()
     for a in range(4):
         for b in range(4):
@@ -72,42 +60,8 @@ def interpolate(xt: wp.array[wp.vec2], grid: wp.array2d[Channels], by_x: int, by
     value[i] = total
 
 
-@warp_op("xt[n], value[n] -> grid[nx, nt]", sizes="nx, nt")
-@wp.kernel
-def spread(xt: wp.array[wp.vec2], value: wp.array[Channels], by_x: int, by_t: int, grid: wp.array2d[Channels]):
-    """The transpose of ``interpolate``."""
-    i = wp.tid()
-    x, t = cell(xt[i][0], grid.shape[0]), cell(xt[i][1], grid.shape[1])
-    wx, wt = basis(xt[i][0], grid.shape[0], by_x), basis(xt[i][1], grid.shape[1], by_t)
-    for a in range(4):
-        for b in range(4):
-            wp.atomic_add(grid, x + a, t + b, wx[a] * wt[b] * value[i])
-
-
-def by_points(xt: Tensor, grid: Tensor, by_x: int, by_t: int, value: Tensor) -> Tensor:
-    """The gradient of ``(interpolate(...) * value).sum()`` by the points."""
-    along = (interpolate(xt, grid, by_x + 1, by_t), interpolate(xt, grid, by_x, by_t + 1))
-    return torch.stack([(value * slope).sum(-1) for slope in along], -1)
-
-
-@interpolate.register_backward
-def interpolate_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    xt, grid, by_x, by_t = ctx.inputs.values()
-    to_points = by_points(xt, grid, by_x, by_t, grad) if ctx.needs_input_grad[0] else None
-    to_grid = spread(xt, grad, by_x, by_t, *grid.shape[:2]) if ctx.needs_input_grad[1] else None
-    return to_points, to_grid, None, None
-
-
-@spread.register_backward
-def spread_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    xt, value, by_x, by_t, _, _ = ctx.inputs.values()
-    to_points = by_points(xt, grad, by_x, by_t, value) if ctx.needs_input_grad[0] else None
-    to_value = interpolate(xt, grad, by_x, by_t) if ctx.needs_input_grad[1] else None
-    return to_points, to_value, None, None, None, None
-
-
-def interpolate_torch(xt: Tensor, grid: Tensor, *_: int) -> Tensor:
-    """The value alone in PyTorch, whose own autograd makes the derivatives."""
+def interpolate_torch(xt: Tensor, grid: Tensor) -> Tensor:
+    """The same in PyTorch."""
     nodes = torch.tensor(grid.shape[:2])
     place = xt * (nodes - 3)
     first = torch.minimum(place.detach().floor().long().clamp(min=0), nodes - 4)
@@ -134,7 +88,7 @@ class Field(nn.Module):
     def forward(self, xt: Tensor, sample: Sample = interpolate) -> Tensor:
         x, t = xt.unbind(-1)
         start = solution(torch.stack([x, 0.0 * t], -1))
-        return start + t * x * (1.0 - x) * self.network(sample(xt, self.grid, 0, 0)).squeeze(-1)
+        return start + t * x * (1.0 - x) * self.network(sample(xt, self.grid)).squeeze(-1)
 
 
 def residual(field: Field, xt: Tensor, sample: Sample = interpolate) -> Tensor:

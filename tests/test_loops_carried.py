@@ -270,3 +270,48 @@ def in_unrolled(x: wp.array2d[D], n: wp.array[int], y: wp.array[D]):
 def test_loops_in_an_unrolled_one():
     """Each turn of the unrolled loop has states of its own."""
     check(warp_op(in_unrolled), uniform(3, 5, low=0.3, high=0.9), ints(1, 3, 5))
+
+
+@wp.kernel
+def kinds(x: wp.array2d[D], y: wp.array[D]):
+    i = wp.tid()
+    a = D(1.0)
+    found = bool(False)
+    seen = wp.int64(0)
+    places = wp.vec2i(0, 1)
+    bits = wp.uint32(1)
+    for k in range(x.shape[1]):
+        if found:
+            a = a * x[i, places[1]]
+        else:
+            a = a + x[i, k] * D(seen)
+        found = a > D(1.0)
+        seen += wp.int64(1)
+        places = wp.vec2i(places[1], k)
+        bits = bits * wp.uint32(3)
+        if bits % wp.uint32(2) == wp.uint32(1):
+            a = wp.cos(a)
+    y[i] = a * a
+
+
+def test_kinds_of_numbers():
+    check(warp_op(kinds), X)
+
+
+@wp.kernel
+def cleared(x: wp.array2d[D], y: wp.array2d[D], z: wp.array[D]):
+    i = wp.tid()
+    for k in range(x.shape[1]):
+        y[i, k] = x[i, k] * x[i, k]
+    last = int(0)
+    for k in range(x.shape[1]):
+        if x[i, k] < D(0.7):
+            break
+        y[i, k] = D(1.0)
+        last = k
+    z[i] = x[i, last] * x[i, last]
+
+
+def test_loop_that_ends_gradients():
+    """No gradient flows through the second loop, and it overwrites what the first one stored."""
+    check(warp_op(cleared, "x[n, m] -> y[n, m], z[n]", dim="n"), uniform(4, 5, low=0.4, high=1.4, seed=9))

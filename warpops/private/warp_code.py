@@ -357,6 +357,8 @@ def watch_build(
     """
     own = copy.copy(adjoint)
     own.used_by_backward_kernel = own.force_adjoint_codegen = False
+    if hasattr(own, "deterministic"):  # it holds the function that it is of
+        own.deterministic = type(own.deterministic)(own)
     nodes: list[Any] = []
 
     def evaluate(node: Any) -> Any:
@@ -392,3 +394,12 @@ def operator_name(operator: Any) -> str:
 
 def is_transform(warp_type: Any) -> bool:
     return getattr(warp_type, "_wp_generic_type_str_", "") == "transform_t"
+
+
+def tile_of(warp_type: Any) -> tuple[Any, tuple[int, ...], str] | None:
+    """The elements' type, the shape and the storage of a tile; None for any other type."""
+    kind = getattr(_types, "tile", None)
+    if kind is None or not isinstance(warp_type, kind):
+        return None
+    tile: Any = warp_type
+    return tile.dtype, tuple(tile.shape), str(tile.storage)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import warp as wp
+
 from ..private import warp_code, warp_types
 from .source import make_func, make_function
 
@@ -75,8 +77,6 @@ class Toolbox:
         types = {"value": warp_type, "memory": warp_types.array_annotation(warp_type, 1), "at": int}
         text = f"def {own}(value, memory, at):\n    return memory[at]"
         made = make_func(make_function(self._original, text, own, {}, types), own)
-        import warp as wp
-
         lines = [f"    {line}" for line in _passed("value", "adj_result", warp_type)] or ["    pass"]
         text = "\n".join([f"def {own}_adjoint(value, memory, at, adj_result):", *lines])
         types = {**types, "adj_result": warp_type}

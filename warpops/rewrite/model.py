@@ -74,9 +74,6 @@ class AdjointPlan:
     """Those of the functions that write to arrays: the reverse pass runs them again without that."""
     reasons: tuple[str, ...]
 
-    def run_time(self, function: Any) -> list[Place]:
-        return list(self.functions[function].loops)
-
 
 @dataclass(frozen=True)
 class Refusal:

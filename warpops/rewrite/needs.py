@@ -102,11 +102,22 @@ class LoopPlanner:
     def _start(self, node: _Node) -> None:
         """What the analysis asks for."""
         plan, needs = node.plan, node.plan.needs
-        if needs.active and (needs.inside or needs.left or self._assigned(node) & self.vectors.keys()):
+        if self._active(node) and (needs.inside or needs.left or self._assigned(node) & self.vectors.keys()):
             plan.mode = "turns"
         plan.after |= needs.after & self._assigned(node)
         if place(node.loop) in self.structure.returning:
             plan.after |= {self.structure.flags[place(node.loop)], *self._results_set(node.loop)}
+
+    def _active(self, node: _Node) -> bool:
+        """Whether the adjoint of a loop does anything: gradients flow through it, or it ends those of what it stores over."""
+        return node.plan.needs.active or any(
+            self.uses.stores_to_array(n) or (isinstance(n, ast.Call) and self._writes(n)) for n in ast.walk(node.loop)
+        )
+
+    def _writes(self, call: ast.Call) -> bool:
+        called = self.source.meaning(call.func)
+        overloads = declared_overloads(called) if hasattr(called, "adj") else []
+        return "atomic_" in builtin_name(called) or any(code_of(o.adj).func in self.writers for o in overloads)
 
     def _results_set(self, loop: Loop) -> set[str]:
         return self.uses.writes(loop) & set(self.structure.returned)
@@ -142,11 +153,11 @@ class LoopPlanner:
 
     def _grow(self, node: _Node) -> None:
         plan = node.plan
-        if plan.needs.active and self._carried(node) & self._taken_in(node):
+        if self._active(node) and self._carried(node) & self._taken_in(node):
             plan.mode = "turns"
         plan.after |= self._assigned(node) & self._taken_behind(node)
         if plan.mode == "as it is" and plan.after:
-            plan.mode = "after" if plan.needs.active else "gone"
+            plan.mode = "after" if self._active(node) else "gone"
         if plan.mode == "as it is":
             return
         if plan.mode == "turns":

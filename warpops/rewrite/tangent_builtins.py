@@ -10,12 +10,13 @@ from typing import Any
 from ..effects.names import is_array
 from ..private import warp_code, warp_types
 from .tangent_compositions import COMPOSED, composed
-from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS
+from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS, WHOLE
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent, scalar_of
 from .tangent_text import atom, parsed, summed
 
 CONSTRUCTORS = frozenset({"vector", "matrix", "quaternion", "transformation", "spatial_vector"})
-TYPE_ARGUMENTS = frozenset({"dtype", "length", "shape"})
+TYPE_ARGUMENTS = frozenset({"dtype", "length", "shape", "offset", "storage", "bounds_check", "aligned", "axis"})
+"""Parameters that say what is made, and have no tangent."""
 
 
 class Builtins:
@@ -84,22 +85,22 @@ class Builtins:
 
     def _row(self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]) -> Form:
         rows = ROWS[name]
-        wanted = [(rows[p], p) for p, f in zip(parameters, forms, strict=True) if f.tangent is not None]
-        used = {n.id for term, _ in wanted if term for n in ast.walk(ast.parse(term)) if isinstance(n, ast.Name)}
+        wanted = [rows[p] for p, f in zip(parameters, forms, strict=True) if f.tangent is not None and rows[p]]
+        whole = WHOLE.get(name, "total")
+        used = {n.id for term in (*wanted, whole) for n in ast.walk(ast.parse(term)) if isinstance(n, ast.Name)}
         forms = [self.scope.kept(f) if p in used else f for p, f in zip(parameters, forms, strict=True)]
         value = Form(text(*(f.text for f in forms)), kind)
+        if not wanted:
+            return value
         if "r" in used:
             value = self.scope.kept(value, "r")
-        tangents = {}
+        meaning = {p: f.text for p, f in zip(parameters, forms, strict=True)} | {"r": value.text}
         for parameter, form in zip(parameters, forms, strict=True):
             if form.tangent is not None:
                 again = rows[parameter].count(f"d_{parameter}") > 1
-                tangents[f"d_{parameter}"] = self.scope.kept_tangent(form) if again else form.tangent
-        meaning = {p: f.text for p, f in zip(parameters, forms, strict=True)} | {"r": value.text} | tangents
-        terms = [self._term(term, meaning, scalar_of(kind)) for term, _ in wanted if term]
-        if not terms:
-            return value
-        return Form(value.text, kind, summed(terms))
+                meaning[f"d_{parameter}"] = self.scope.kept_tangent(form) if again else form.tangent
+        meaning["total"] = summed([self._term(term, meaning, scalar_of(kind)) for term in wanted])
+        return Form(value.text, kind, self._term(whole, meaning, scalar_of(kind)))
 
     def _term(self, term: str, meaning: dict[str, str], scalar: Any) -> str:
         return ast.unparse(_Term(self.scope, meaning, scalar).visit(ast.parse(term, mode="eval").body))

@@ -14,10 +14,7 @@ ROWS: dict[str, dict[str, str]] = {
     "asin": {"x": "where(1.0 - x * x > 0.0, d_x / sqrt(where(1.0 - x * x > 0.0, 1.0 - x * x, 1.0)), 0.0)"},
     "acos": {"x": "where(1.0 - x * x > 0.0, -d_x / sqrt(where(1.0 - x * x > 0.0, 1.0 - x * x, 1.0)), 0.0)"},
     "atan": {"x": "d_x / (1.0 + x * x)"},
-    "atan2": {
-        "y": "x * d_y / where(x * x + y * y > 0.0, x * x + y * y, 1.0)",
-        "x": "-y * d_x / where(x * x + y * y > 0.0, x * x + y * y, 1.0)",
-    },
+    "atan2": {"y": "x * d_y", "x": "-y * d_x"},
     "sinh": {"x": "cosh(x) * d_x"},
     "cosh": {"x": "sinh(x) * d_x"},
     "tanh": {"x": "(1.0 - r * r) * d_x"},
@@ -45,11 +42,7 @@ ROWS: dict[str, dict[str, str]] = {
         "high": "where(max(low, x) < high, 0.0, d_high)",
     },
     "lerp": {"a": "d_a * (1.0 - t)", "b": "d_b * t", "t": "(b - a) * d_t"},
-    "smoothstep": {
-        "a": "6.0 * {u} * (1.0 - {u}) * (-d_a * (1.0 - {u}) / (b - a))",
-        "b": "6.0 * {u} * (1.0 - {u}) * (-d_b * {u} / (b - a))",
-        "x": "6.0 * {u} * (1.0 - {u}) * (d_x / (b - a))",
-    },
+    "smoothstep": {"a": "-d_a * (1.0 - {u})", "b": "-d_b * {u}", "x": "d_x"},
     "length": {"a": "dot(a, d_a) / where(r > 0.0, r, 1.0)"},
     "length_sq": {"a": "2.0 * dot(a, d_a)"},
     "normalize": {
@@ -57,8 +50,8 @@ ROWS: dict[str, dict[str, str]] = {
     },
     "inverse": {"a": "-(r * d_a * r)"},
     "inverse_approx": {"a": "-(r * d_a * r)"},
-    "div": {"a": "d_a / b", "b": "-(r * d_b) / b"},
-    "div_approx": {"a": "d_a / b", "b": "-(r * d_b) / b"},
+    "div": {"a": "d_a", "b": "-(r * d_b)"},
+    "div_approx": {"a": "d_a", "b": "-(r * d_b)"},
     "div_by_components": {"a": "d_a / b", "b": "-cw_div(cw_mul(r, d_b), b)"},
     "volume_index_to_world": {"uvw": "volume_index_to_world_dir(id, d_uvw)"},
     "volume_index_to_world_dir": {"uvw": "volume_index_to_world_dir(id, d_uvw)"},
@@ -66,9 +59,18 @@ ROWS: dict[str, dict[str, str]] = {
     "volume_world_to_index_dir": {"xyz": "volume_world_to_index_dir(id, d_xyz)"},
     "cw_div": {"a": "cw_div(d_a, b)", "b": "-cw_div(cw_mul(r, d_b), b)"},
 }
-ROWS["smoothstep"] = {
-    name: term.replace("{u}", "clamp((x - a) / (b - a), 0.0, 1.0)") for name, term in ROWS["smoothstep"].items()
+
+WHOLE: dict[str, str] = {
+    "div": "total / b",
+    "div_approx": "total / b",
+    "atan2": "total / where(x * x + y * y > 0.0, x * x + y * y, 1.0)",
+    "smoothstep": "total * (6.0 * {u} * (1.0 - {u}) / (b - a))",
 }
+"""What the tangent is where it isn't the sum of a row's terms, ``total``, but made of it."""
+
+_UNIT = "clamp((x - a) / (b - a), 0.0, 1.0)"
+ROWS["smoothstep"] = {name: term.replace("{u}", _UNIT) for name, term in ROWS["smoothstep"].items()}
+WHOLE["smoothstep"] = WHOLE["smoothstep"].replace("{u}", _UNIT)
 
 COMPONENTWISE = frozenset({"abs", "min", "max", "clamp", "mod"})
 """Rows that hold component by component where the builtin is given vectors or matrices."""
@@ -84,6 +86,8 @@ LINEAR = frozenset(
     | {"transform_set_rotation_copy", "transform_set_translation_copy", "vector", "matrix", "quaternion"}
     | {"transformation", "matrix_from_cols", "matrix_from_rows", "float16", "float32", "float64", "bfloat16", "float"}
     | {"copy", "assign_copy", "spatial_adjoint"}
+    | {"tile_load", "tile_sum", "tile_transpose", "tile_broadcast", "tile_reshape", "tile_squeeze", "tile_astype"}
+    | {"tile", "untile", "tile_extract", "tile_view"}
 )
 """Linear in all arguments together: the tangent is the same call of the tangents."""
 

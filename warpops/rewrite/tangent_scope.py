@@ -39,7 +39,10 @@ class Form:
 
 
 def scalar_of(warp_type: Any) -> Any:
-    """The scalar type of a number, vector, matrix, quaternion or transform."""
+    """The scalar type of a number, vector, matrix, quaternion or transform, or of a tile of them."""
+    tile = warp_code.tile_of(warp_type)
+    if tile is not None:
+        return scalar_of(tile[0])
     return warp_code.strict_type(getattr(warp_type, "_wp_scalar_type_", warp_type))
 
 
@@ -50,7 +53,7 @@ def has_tangent(warp_type: Any) -> bool:
     """
     if warp_type is None:
         return True
-    if is_array(warp_type):
+    if is_array(warp_type) or warp_code.tile_of(warp_type) is not None:
         return has_tangent(warp_type.dtype)
     if is_struct(warp_type):
         return any(has_tangent(variable.type) for variable in warp_type.vars.values())
@@ -181,6 +184,10 @@ class Scope:
 
     def zero(self, warp_type: Any) -> str:
         """A zero of any type but an array."""
+        tile = warp_code.tile_of(warp_type)
+        if tile is not None:
+            dtype, shape, storage = tile
+            return f"{self.wp}.tile_zeros(shape={shape}, dtype={self.type_text(dtype)}, storage={storage!r})"
         if is_struct(warp_type) or hasattr(warp_type, "_wp_scalar_type_"):
             return f"{self.type_text(warp_type)}()"
         return self.number(0.0, warp_type)

@@ -219,6 +219,9 @@ class Statements:
         if function.is_builtin() and function.key in ("atomic_add", "atomic_sub"):
             self._atomic(node, value)
             return
+        if function.is_builtin() and function.key in ("tile_store", "tile_atomic_add"):
+            self._tile_store(node, value)
+            return
         if function.is_builtin() and function.key in ("transform_set_translation", "transform_set_rotation"):
             self._setter(node, value)
             return
@@ -241,6 +244,22 @@ class Statements:
             self.writes = True
         if label not in self.dropped:
             self.scope.add(f"{name}({', '.join([base.text, *places, form.text])})")
+
+    def _tile_store(self, node: ast.stmt, call: ast.Call) -> None:
+        """``wp.tile_store(y, tile, ...)``, ``wp.tile_atomic_add(y, tile, ...)``."""
+        if len(call.args) < 2:
+            raise self.scope.refuse(node, "a tile that is stored with named arguments has no tangent rule")
+        array, tile, *rest = call.args
+        base, form = self.expressions.form(array), self.expressions.form(tile)
+        more = [self.expressions.condition(r) for r in rest]
+        more += [f"{k.arg}={self.expressions.condition(k.value)}" for k in call.keywords]
+        name = self.scope.plain(call.func)
+        if base.tangent is not None:
+            self.scope.add(f"{name}({', '.join([base.tangent, self._tangent(node, form), *more])})")
+            self.writes = True
+        elif form.tangent is not None:
+            raise self.scope.refuse(node, "a tile with a tangent is stored into an array that has none")
+        self.scope.add(f"{name}({', '.join([base.text, form.text, *more])})")
 
     def _setter(self, node: ast.stmt, call: ast.Call) -> None:
         """A builtin that changes a transform in place. Its copying sister has an adjoint that is right."""

@@ -80,7 +80,8 @@ class LoopText:
         body, _ = part_for(uses, loop.body, self.plan.state)
         assigned = uses.writes(loop)
         given: set[str] = self.plan.given
-        return {n for s in body for n in uses.reads(s)} & given - assigned
+        found: set[str] = {n for s in body for n in uses.reads(s)} & (given - assigned)
+        return found
 
     def _make(self) -> None:
         writer, loop, walk = self.writer, self.loop, self.walk

@@ -130,12 +130,17 @@ class TangentOp:
         for slot in plan.mutated:
             if isinstance(named[slot.name], torch.Tensor):
                 named[slot.name] = named[slot.name].clone()
-        results = runtime.call_public(values) if dispatched else runtime.special(values)
-        many = results if isinstance(results, tuple) else (results,)
+        transforms = runtime.transforms()
+        before = tuple(named[name] for name in runtime.plan.arguments)
         found: dict[str, Any] = {}
-        if given:
-            before = tuple(named[name] for name in runtime.plan.arguments)
-            found = runtime.transforms().tangent(before, frozenset(given), "tangent").call(named, given)
+        if given and transforms.fused:
+            returned, found = transforms.tangent(before, frozenset(given), "tangent", results=True).both(named, given)
+            many = tuple(returned[s.name] for s in plan.result_slots)
+        else:
+            results = runtime.call_public(values) if dispatched else runtime.special(values)
+            many = results if isinstance(results, tuple) else (results,)
+            if given:
+                found = transforms.tangent(before, frozenset(given), "tangent").call(named, given)
         made = [
             found[s.name] if s.name in found else torch.zeros_like(value)
             for s, value in zip(plan.result_slots, many, strict=True)

@@ -58,6 +58,11 @@ class Tangent:
         returned = self._returned(self._arguments(values, tangents))
         return {slot: returned[self.twins[slot]] for slot in self.results}
 
+    def both(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The results, and the tangents of those that have one, of one launch; as ``call``."""
+        returned = self._returned(self._arguments(values, tangents))
+        return returned, {slot: returned[self.twins[slot]] for slot in self.results}
+
     def gradient(
         self,
         values: Mapping[str, Any],
@@ -107,31 +112,34 @@ class Tangent:
         return tuple(given[name] for name in self.transforms.plan.arguments)
 
 
-def tangent_plan(plan: OpPlan, active: frozenset[str], everything: frozenset[str]) -> TangentPlan:
+def tangent_plan(
+    plan: OpPlan, active: frozenset[str], everything: frozenset[str], *, values: bool = False
+) -> TangentPlan:
     """The plan of the tangent op of a concrete op.
 
     Args:
         plan: the op's.
         active: the inputs that have a tangent, by schema name.
         everything: those that could have one. They get one, of zeros, where the kernel makes one array of several.
+        values: it returns the results, too.
 
     Raises:
         TangentError: it has none.
     """
     _check(plan)
     try:
-        return _plan(plan, active)
+        return _plan(plan, active, values)
     except MixedArraysError:
         if active == everything:
             raise
-        return _plan(plan, everything)
+        return _plan(plan, everything, values)
 
 
-def _plan(plan: OpPlan, active: frozenset[str]) -> TangentPlan:
+def _plan(plan: OpPlan, active: frozenset[str], values: bool) -> TangentPlan:
     names = Names({*(s.name for s in plan.slots), *(s.label for s in plan.slots)})
     twins = {s.name: names.fresh(f"tangent_{s.name}") for s in plan.arrays if _has_twin(s, active)}
     by_label = {s.label: twins.get(s.name) for s in plan.arrays if s.leaf.differentiable}
-    dropped = _dropped(plan)
+    dropped = frozenset[str]() if values else _dropped(plan)
     written = frozenset(s.label for s in plan.arrays if s.role == "output")
     kernel = tangent_kernel(plan.kernel.kernel, by_label, dropped, written)
     declaration = _declaration(plan, twins, dropped)
@@ -155,10 +163,10 @@ def why_none(plan: OpPlan) -> str | None:
 
 
 def tangent_registration(
-    plan: OpPlan, title: str, parent: str, active: frozenset[str], types: list[str], transforms: Callable[[Any], Any]
+    plan: OpPlan, title: str, parent: str, level: str, types: list[str], transforms: Callable[[Any], Any]
 ) -> Registration:
     """Register a tangent op: hidden, and with the op's name in its messages."""
-    digest = hashlib.sha256(repr((parent, sorted(active), types)).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(repr((parent, level, types)).encode()).hexdigest()[:8]
     internal = f"warpops::_{plan.name}_{digest}"
     instance = make_instance(title, plan)
     registration = Registration(internal, plan, Instances(internal, plan, None, lambda name: instance), transforms)

@@ -42,7 +42,7 @@ class Transforms:
         """The arrays that have a batch axis here and not in ``origin``'s op."""
         self.root: Ways = runtime
         """The runtime of the op that a user made, and the way from it to this one: ``v:`` and the arrays with a batch axis,
-        ``d:`` and the inputs with a tangent."""
+        ``d:`` and the inputs with a tangent (``f:`` where the results come too)."""
         self.levels: tuple[str, ...] = ()
         self.name: str = origin.name if origin is not None else runtime.name
         self.path = path or runtime.key
@@ -53,7 +53,7 @@ class Transforms:
         self.forward_function = make_forward(self)
         self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
         self._registration: Any = None
-        self._tangents: dict[tuple[int, frozenset[str]], Tangent] = {}
+        self._tangents: dict[tuple[int, str], Tangent] = {}
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
         """The op under the active transforms."""
@@ -62,6 +62,8 @@ class Transforms:
                 self.refuse_mutation()
             if torch.is_grad_enabled():
                 self.runtime.refuse_mutation(arguments)
+        if self.fused and (tangents := self._tangents_of(arguments)):
+            return self._call_dual(arguments, tangents)
         returned = self.forward(arguments)
         count = len(self.plan.results)
         if count == 0:
@@ -69,6 +71,36 @@ class Transforms:
         if not isinstance(returned, tuple):
             return returned
         return returned[0] if count == 1 else returned[:count]
+
+    @property
+    def fused(self) -> bool:
+        """Results and tangents may come of one launch: nothing of the op is the user's own, or changes in place."""
+        return self.plan.gradient == "adjoint" and self.vmap_rule is None and not self.plan.mutated
+
+    def _tangents_of(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """What the inputs carry at the current level of forward mode; nothing under vmap, where it can't be seen."""
+        if torch_modes.forward_ad._current_level < 0 or torch_modes.is_vmapped(arguments):
+            return {}
+        unpack: Any = torch_modes.forward_ad.unpack_dual
+        found = {}
+        for slot, value in zip(self.plan.inputs, arguments, strict=False):
+            if slot.differentiable and isinstance(value, torch.Tensor):
+                tangent = unpack(value).tangent
+                if tangent is not None:
+                    found[slot.name] = tangent
+        return found
+
+    def _call_dual(self, arguments: tuple[Any, ...], tangents: dict[str, Any]) -> Any:
+        """The op of dual numbers: one launch gives values and tangents."""
+        unpack: Any = torch_modes.forward_ad.unpack_dual
+        make: Any = torch_modes.forward_ad.make_dual
+        plain = tuple(unpack(v).primal if isinstance(v, torch.Tensor) else v for v in arguments)
+        tangent = self.tangent(plain, frozenset(tangents), "jvp", results=True)
+        values, found = tangent.both(dict(zip(self.plan.arguments, plain, strict=True)), tangents)
+        made = tuple(
+            make(values[s.name], found[s.name]) if s.name in found else values[s.name] for s in self.plan.result_slots
+        )
+        return made if len(made) != 1 else made[0]
 
     def forward(self, arguments: tuple[Any, ...]) -> Any:
         """The raw forward, differentiable; what mutated arrays hold before goes with it."""
@@ -87,31 +119,33 @@ class Transforms:
 
     # --- derivatives of derivatives -----------------------------------------------------------------------------------
 
-    def tangent(self, values: tuple[Any, ...], active: frozenset[str], what: str) -> Tangent:
+    def tangent(self, values: tuple[Any, ...], active: frozenset[str], what: str, *, results: bool = False) -> Tangent:
         """The tangent op for the inputs that have a tangent, made when it is first wanted.
 
         Args:
             values: the op's arguments.
             active: the inputs, by schema name.
             what: the derivative that is asked for, for messages.
+            results: it gives the op's results, too.
 
         Raises:
             GradientError: the op has none.
         """
         instance = self.runtime.instances.select(values)
-        key = (id(instance), active)
+        level = f"{'f' if results else 'd'}:{','.join(sorted(active))}"
+        key = (id(instance), level)
         with _lock:
             found = self._tangents.get(key)
             if found is None:
                 try:
-                    made = tangent_plan(instance.plan, active, everything=self._given(values))
+                    made = tangent_plan(instance.plan, active, self._given(values), values=results)
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
-                    registration = tangent_registration(made.plan, self.name, self.path, active, types, Transforms)
+                    registration = tangent_registration(made.plan, self.name, self.path, level, types, Transforms)
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
                 transforms = Transforms(registration.runtime, None, registration.name)
                 transforms._registration = registration
-                transforms.root, transforms.levels = self.root, (*self.levels, f"d:{','.join(sorted(active))}")
+                transforms.root, transforms.levels = self.root, (*self.levels, level)
                 found = self._tangents[key] = Tangent(transforms, instance.plan, made)
                 for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
                     warnings.warn(
@@ -125,8 +159,8 @@ class Transforms:
         """The hidden op one level further on."""
         kind, _, listed = level.partition(":")
         names = frozenset(listed.split(","))
-        if kind == "d":
-            tangent: Transforms = self.tangent(values, names, "a compiled derivative").transforms
+        if kind in "df":
+            tangent: Transforms = self.tangent(values, names, "a compiled derivative", results=kind == "f").transforms
             return tangent
         found = self.batched(values, [None] * len(values), set(names))
         assert found is not None
