@@ -236,9 +236,10 @@ class WarpOp:
 
     @property
     def tangent(self) -> TangentOp:
-        """The op's tangent, an op ``namespace::name_tangent``: the op's arguments, then ``tangent_<name>`` for each float
-        array or struct field (None is zero); the op's results, then one tangent for each float result. Made when it is
-        first asked for.
+        """The op's tangent, an operator ``namespace::name_tangent``.
+
+        It takes the op's arguments, then ``tangent_<name>`` for each float array or struct field (None is zero), and
+        returns the op's results, then one tangent for each float result. Made when it is first asked for.
 
         Raises:
             GradientError: the op has no float input, or no float output.
