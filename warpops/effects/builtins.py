@@ -48,7 +48,6 @@ _CHANGES_ARGUMENTS = (
     "poisson",
     "sample_",
     "tile_query_",
-    "transform_set_",
     "tile_stack",
     "tile_sort",
     "tile_cholesky_inplace",
