@@ -53,7 +53,7 @@ def counter_loop(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
 def atomic_old_dead(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     t = wp.atomic_add(y, 3, x[0])
-    y[i] = x[1]
+    wp.atomic_add(y, i, x[1])
 
 
 @measured()

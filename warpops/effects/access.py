@@ -267,6 +267,7 @@ def update(
                 used=used,
                 own=_surely_written(state, ref.root, pattern),
                 possible=len(array.refs) > 1 or bool(record.possible),
+                active=value.active and not record.shielded,
                 inside=bool(record.inside),
             ),
         )

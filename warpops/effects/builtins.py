@@ -48,7 +48,6 @@ _CHANGES_ARGUMENTS = (
     "poisson",
     "sample_",
     "tile_query_",
-    "transform_set_",
     "tile_stack",
     "tile_sort",
     "tile_cholesky_inplace",
@@ -341,7 +340,7 @@ def _plain(
         for argument, given in zip(arguments.all_nodes, arguments.values, strict=True):
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
                 unknown = Unknown(f"a value set by {name}")
-                changed = replace(
+                frame.env[argument.id] = replace(
                     given,
                     form=unknown,
                     active=given.type is None or holds_floats(given.type),
@@ -351,10 +350,6 @@ def _plain(
                     trace=result.trace,
                     varies=ALL,
                 )
-                if name.startswith("transform_set_") and given.active and argument is arguments.all_nodes[0]:
-                    message = f"Warp's adjoint of wp.{name} gives what it overwrites a gradient, too"
-                    changed = record.doubting(changed, [Doubt("no-adjoint", site, message)])
-                frame.env[argument.id] = changed
     if name.startswith("volume_store") and result.active:
         record.warn(numbers.no_adjoint(name, site))
     if name not in numbers.LINEAR and name not in numbers.BILINEAR:

@@ -42,6 +42,15 @@ class Arg:
 
 
 @dataclass(frozen=True)
+class Stride:
+    """How an index goes on from turn to turn of a loop that begins at a coordinate: several threads have one index unless
+    there are ``step`` threads."""
+
+    coordinate: int
+    step: Arg | Shape | int
+
+
+@dataclass(frozen=True)
 class Loop:
     """The variable of one ``range`` loop: distinct in each iteration.
 
@@ -58,6 +67,7 @@ class Loop:
     nonneg: bool = False
     varies: Coordinates = NONE
     direction: int = 0
+    stride: Stride | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,7 @@ class Unknown:
     derived: bool = False
     varies: Coordinates = ALL
     merges: int = 0
+    stride: Stride | None = None
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,14 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
     if writes and reads and not private(accesses, rank):
         site = next((read.site for read in reads), writes[0].site)
         yield "shared", site, f"'{name}' is read here, and written at {writes[0].site}, maybe by another thread"
+    stores = [access for access in writes if access.kind == "store"]
+    update = next((access for access in writes if access.kind != "store"), None)
+    if stores and update and any(access.active for access in writes) and not private(writes, rank):
+        yield (
+            "shared",
+            stores[0].site,
+            f"'{name}' is stored to here, and updated at {update.site}, maybe by another thread",
+        )
     yield from _replay_hazards(record, name, writes, reads)
     before, after = first_need(record, name, "before"), first_need(record, name, "after")
     for token, site in _needs(record, name):

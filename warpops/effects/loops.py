@@ -28,6 +28,7 @@ from .forms import (
     Form,
     Loop,
     Shape,
+    Stride,
     Unknown,
     bare_coordinate,
     literal,
@@ -37,6 +38,8 @@ from .loop_needs import begin_loop, doubts_of, end_loop, leaves
 from .names import assigned
 from .record import Frame, LoopContext, Record
 from .state import Pattern, Seen, State, Written
+from .strides import stride as stride_of
+from .strides import strides
 from .values import (
     NO_TOKENS,
     NOTHING,
@@ -111,7 +114,7 @@ def _range_arguments(record: Record, frame: Frame, node: ast.expr) -> list[Value
     return [number(record, frame, argument) for argument in node.args]
 
 
-def _loop_variable(loop: int, forms: list[object]) -> Loop:
+def _loop_variable(loop: int, forms: list[Form | None]) -> Loop:
     """The variable of ``range(*forms)``."""
     start = forms[0] if len(forms) > 1 else Affine(None, 0)
     stop = forms[1] if len(forms) > 1 else forms[0]
@@ -119,7 +122,7 @@ def _loop_variable(loop: int, forms: list[object]) -> Loop:
     stride = literal(step) if isinstance(step, Affine) else None
     first = literal(start) if isinstance(start, Affine) else None
     if stride is None or stride == 0:
-        return Loop(loop)
+        return Loop(loop, stride=stride_of(start, step))
     if stride < 0:
         last = literal(stop) if isinstance(stop, Affine) else None
         upper = Affine(start.base, start.offset + 1) if isinstance(start, Affine) else None
@@ -131,7 +134,8 @@ def _loop_variable(loop: int, forms: list[object]) -> Loop:
         and start.offset >= 0
         and (isinstance(start.base, (Coord, Shape)) or (isinstance(start.base, Loop) and start.base.nonneg))
     )
-    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1)
+    on = stride_of(start, step) if stride > 1 else None
+    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1, stride=on)
 
 
 def _has_static(frame: Frame, node: ast.For) -> bool:
@@ -217,10 +221,11 @@ def _run(
     doubts = [] if unrolled else doubts_of(record, frame, node, loop)
     before, outer = record.state, dict(frame.env)
     turns = _turns(node, index)
+    steps = strides(record, frame, node.body, names)
     if not unrolled and not record.shielded:
         begin_loop(record, frame, node, loop, names)
     head = {
-        n: with_tokens(_varying(v, turns, loop), carried.get(n, frozenset())) if n in names else v
+        n: with_tokens(_varying(v, turns, loop, steps.get(n)), carried.get(n, frozenset())) if n in names else v
         for n, v in outer.items()
     }
     earlier: frozenset[Written] = frozenset()
@@ -232,17 +237,20 @@ def _run(
         record.state.written |= earlier
         record.state.read |= read
         frame.env = dict(head)
-        end, _ = _pass(record, frame, node, index, loop, variable, [])
+        end, _, tested = _pass(record, frame, node, index, loop, variable, turns, [])
+        known, turns = turns, turns | tested
         del frame.returns[returns:]
         written = earlier | leave_loop(end.written - before.written, loop, again=True)
         again = read | leave_loop(end.read - before.read, loop, again=True)
         grown = {
-            n: with_tokens(join(v, _varying(frame.env.get(n, v), turns, loop)), carried.get(n, frozenset()))
+            n: with_tokens(
+                join(v, _varying(frame.env.get(n, v), turns, loop, steps.get(n))), carried.get(n, frozenset())
+            )
             if n in names
             else v
             for n, v in head.items()
         }
-        if grown == head and written == earlier and again == read:
+        if grown == head and written == earlier and again == read and known == turns:
             break
         head, earlier, read = grown, written, again
         if attempt == MAX_PASSES - 2:
@@ -254,7 +262,7 @@ def _run(
     # What a variable holds at the head of a turn came from before the loop, or from the turn before.
     traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in names if n in outer}
     frame.env = {n: with_trace(v, traces[n]) if n in traces else v for n, v in head.items()}
-    end, broke = _pass(record, frame, node, index, loop, variable, doubts)
+    end, broke, _ = _pass(record, frame, node, index, loop, variable, turns, doubts)
     for n, trace in traces.items():
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
     for n in names & frame.env.keys():
@@ -274,10 +282,11 @@ def _run(
 
 
 def _turns(node: ast.For | ast.While, index: dict[str, Abstract]) -> Coordinates:
-    """The coordinates that the number of a loop's turns may depend on."""
+    """The coordinates that the number of a loop's turns may depend on, less those that a condition of it adds."""
+    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s)):
+        return ALL
     bound = next(iter(index.values()), None)
-    leaves = any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s))
-    return bound.varies if isinstance(bound, Value) and not leaves else ALL
+    return bound.varies if isinstance(bound, Value) else NONE
 
 
 def _is_harmless(value: Abstract | None) -> bool:
@@ -298,7 +307,7 @@ def _changed_in_turns(record: Record, began: int) -> None:
             places[record.fresh()] = inside[0]
 
 
-def _varying(value: Abstract, turns: Coordinates, loop: int | None = None) -> Abstract:
+def _varying(value: Abstract, turns: Coordinates, loop: int | None = None, on: Stride | None = None) -> Abstract:
     """A variable at the head of a loop that assigns it: no constant, and no index known beforehand.
 
     Components that the loop's variable named belong to ``Earlier`` iterations of ``loop``, or to any (None).
@@ -307,7 +316,7 @@ def _varying(value: Abstract, turns: Coordinates, loop: int | None = None) -> Ab
         return value
     form = value.form
     if form is not None and not isinstance(form, Unknown):
-        form = Unknown("a variable of a loop", derived=True, varies=ALL)
+        form = Unknown("a variable of a loop", derived=True, varies=value.varies | turns, stride=on)
     parts = None if value.parts is None else frozenset(_earlier_part(part, loop) for part in value.parts)
     return replace(value, const=NOTHING, form=form, parts=parts, varies=value.varies | turns)
 
@@ -333,21 +342,25 @@ def _pass(
     index: dict[str, Abstract],
     loop: int,
     variable: bool,
+    turns: Coordinates,
     doubts: list[Doubt | Through],
-) -> tuple[State, bool]:
-    """One pass over the body: the state at its end, and whether a ``break`` may end the loop before."""
+) -> tuple[State, bool, Coordinates]:
+    """One pass over the body: the state at its end, whether a ``break`` may end the loop before, and the coordinates that
+    its condition may depend on."""
     record.harmless -= {t for t in record.harmless if isinstance(t, Carried) and t.loop == loop}
     record.judged.extend(doubts)
     frame.env.update({name: value for name, value in index.items() if name})
     context = LoopContext(loop)
     frame.loops.append(context)
     record.loops.append(loop if variable else -loop)
+    tested = NONE
     if isinstance(node, ast.While):
         test = number(record, frame, node.test)
+        tested = test.varies
         site = frame.code.site(node)
         record.state.conditions = (
             *record.state.conditions,
-            conditions.condition_of(replace(test, data=True, varies=ALL), site, True),
+            replace(conditions.condition_of(replace(test, data=True, varies=turns | tested), site, True), turn=True),
         )
         record.state.facts |= test.truth.true.facts
     record.execute(record, frame, node.body)
@@ -364,7 +377,7 @@ def _pass(
         frame.env = {name: join(frame.env.get(name), env.get(name)) for name in {**frame.env, **env}}
         end.must = meet_must([(end.must, None), (state.must, None)]) if end.alive else dict(state.must)
         end.alive = True
-    return end, bool(context.breaks)
+    return end, bool(context.breaks), tested
 
 
 def _join_paths(record: Record, frame: Frame, paths: list[tuple[State, dict[str, Abstract]]], node: ast.AST) -> None:

@@ -104,6 +104,24 @@ def _stored_into(body: Iterable[ast.AST]) -> Iterable[str]:
                     base = base.value
                 if isinstance(base, ast.Name):
                     yield base.id
+            elif isinstance(node, ast.Expr) and (store := setter_as_store(node)) is not None:
+                yield from _stored_into([store])
+
+
+_SETTERS = {"transform_set_translation": "p", "transform_set_rotation": "q"}
+
+
+def setter_as_store(node: ast.Expr) -> ast.Assign | None:
+    """``wp.transform_set_rotation(t, q)`` as the store that it is, ``t.q = q``; None for any other statement."""
+    call = node.value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, (ast.Attribute, ast.Name)):
+        return None
+    part = _SETTERS.get(call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id)
+    given = [*call.args, *(keyword.value for keyword in sorted(call.keywords, key=lambda k: k.arg != "xform"))]
+    if part is None or len(given) != 2:
+        return None
+    store = ast.Assign([ast.Attribute(given[0], part, ast.Store())], given[1])
+    return ast.fix_missing_locations(ast.copy_location(store, node))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .facts import closure
-from .forms import NO_FACTS, NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal
+from .forms import NO_FACTS, NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal, varies
 from .model import Site
 from .names import holds_floats, overload
 from .record import Record
@@ -211,6 +211,8 @@ def needed(name: str, values: Sequence[Value]) -> Tokens:
 
 
 def _sum(a: Form | None, b: Form | None, sign: int) -> Form | None:
+    if isinstance(a, Unknown) and a.stride is not None and not varies(b):
+        return a
     if isinstance(a, Affine) and isinstance(b, Affine):
         if b.base is None:
             return Affine(a.base, a.offset + sign * b.offset)

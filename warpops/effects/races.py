@@ -6,7 +6,22 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from .facts import closure
-from .forms import NO_FACTS, Affine, Arg, Clamped, Coord, Coordinates, Facts, Form, Less, Loop, Shape, Unknown, varies
+from .forms import (
+    NO_FACTS,
+    Affine,
+    Arg,
+    Clamped,
+    Coord,
+    Coordinates,
+    Facts,
+    Form,
+    Less,
+    Loop,
+    Shape,
+    Stride,
+    Unknown,
+    varies,
+)
 from .indices import limit
 from .model import Hazard, Premise
 from .record import Access
@@ -41,8 +56,7 @@ def raced(name: str, stores: Sequence[Access], rank: int | None, apart: Coordina
             axis = _merging(store, coordinate)
             if axis is not None:
                 form = store.pattern[axis]
-                what = form.reason.removeprefix("computed: ") if isinstance(form, Unknown) else f"index {axis}"
-                return found(store, f" ({what})", _turn(form))
+                return found(store, f" ({_described(form, axis)})", _turn(form))
     for one, other in combinations(flowing, 2):
         if _meet(one, other, rank):
             return found(one, f" (here and at {other.site})")
@@ -59,7 +73,7 @@ def _shares(store: Access, coordinate: int) -> bool:
 def _tells(form: Form, coordinate: int) -> bool:
     """Whether an index may be another one for each thread along a coordinate."""
     loop = form.base if isinstance(form, Affine) else None
-    if isinstance(loop, Loop) and loop.upper is not None:
+    if isinstance(loop, Loop) and loop.upper is not None and loop.stride is None:
         # ``range(i)`` begins and ``range(i, n)`` ends alike for all.
         ends = isinstance(loop.upper.base, Coord)
         if ends == (loop.start is not None) and (not ends or loop.upper.base == Coord(coordinate)):
@@ -93,14 +107,33 @@ def _merging(store: Access, coordinate: int) -> int | None:
     if len(axes) != 1 or not _plain(store.pattern) or any(coordinate in c.varies for c in _choosing(store)):
         return None
     form = store.pattern[axes[0]]
+    if _stride(form) is not None:
+        return axes[0]
     if isinstance(form, Unknown):
         # Two parts of one coordinate, ``i // 2`` and ``i % 2``, may well make the whole of it.
         return axes[0] if form.merges == 1 or (form.merges and not form.derived) else None
     return axes[0] if isinstance(form, Clamped) else None
 
 
+def _stride(form: Form) -> Stride | None:
+    """How an index goes on from turn to turn, where it begins at a coordinate."""
+    loop = form.base if isinstance(form, Affine) else form
+    return loop.stride if isinstance(loop, (Loop, Unknown)) else None
+
+
+def _described(form: Form, axis: int) -> str:
+    stride = _stride(form)
+    if stride is not None:
+        step = stride.step if isinstance(stride.step, int) else limit(stride.step).base
+        return f"index {axis} begins at coordinate {stride.coordinate} and goes on by {step}"
+    return form.reason.removeprefix("computed: ") if isinstance(form, Unknown) else f"index {axis}"
+
+
 def _turn(form: Form) -> Premise | None:
-    """The size under which ``(i + 1) % n`` is another element for each thread."""
+    """The size under which ``(i + 1) % n``, or what goes on by ``n`` from ``i``, is another element for each thread."""
+    stride = _stride(form)
+    if stride is not None:
+        return Premise(stride.coordinate, limit(stride.step).base)
     if not isinstance(form, Clamped) or form.turns is None:
         return None
     (divisor,) = form.bounds
@@ -109,8 +142,8 @@ def _turn(form: Form) -> Premise | None:
 
 
 def _choosing(store: Access) -> list[Condition]:
-    """The conditions that aren't bounds checks."""
-    return [condition for condition in store.conditions if condition.below is None]
+    """The conditions that aren't bounds checks, nor a loop's at each turn."""
+    return [condition for condition in store.conditions if condition.below is None and not condition.turn]
 
 
 def _meet(one: Access, other: Access, rank: int) -> bool:

@@ -34,6 +34,8 @@ class Condition:
     never: frozenset[Size] | None = None
     tokens: Tokens = NO_TOKENS
     partial: bool = False
+    turn: bool = False
+    """The condition of a loop, true at each turn."""
 
     def in_part(self) -> Condition:
         """The condition, known to hold for some of the threads only."""

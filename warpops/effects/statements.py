@@ -14,7 +14,7 @@ from .expressions import OPERATORS, branch, evaluate
 from .forms import Earlier, Loop, Unknown
 from .functions import call
 from .joins import copied, with_tokens
-from .names import adds_atomically, is_function, is_struct, struct_field
+from .names import adds_atomically, is_function, is_struct, setter_as_store, struct_field
 from .places import Place, load, locate
 from .record import Frame, Record
 from .values import (
@@ -300,10 +300,14 @@ def _add_to_part(
 
 
 def _expression(record: Record, frame: Frame, node: ast.Expr) -> None:
-    if isinstance(node.value, ast.Call):
-        call(record, frame, node.value, used=False)
-    else:
+    if not isinstance(node.value, ast.Call):
         evaluate(record, frame, node.value)
+        return
+    store = setter_as_store(node)
+    if store is not None and isinstance(evaluate(record, frame, node.value.func), Builtin):
+        _assign(record, frame, store)
+    else:
+        call(record, frame, node.value, used=False)
 
 
 def _if(record: Record, frame: Frame, node: ast.If) -> None:

@@ -15,7 +15,7 @@ import warp as wp
 
 from ..effects.names import code_of, declared_overloads, is_function
 from ..private import warp_code, warp_types
-from .builtins import replace_builtins
+from .builtins import replace_builtins, setters_as_stores
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
 from .locals import as_vectors, local_arrays, stores_into
 from .memory import Toolbox
@@ -118,6 +118,7 @@ class Writer:
     def __post_init__(self) -> None:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
+        setters_as_stores(self.source)
         replace_builtins(self.source, self.plan.remainders, self.named)
         for array, variable in as_variables(self.source, self.plan.own).items():
             self.types[variable] = warp_code.plain_type(self.types[array].dtype)
@@ -159,6 +160,7 @@ class Writer:
             call = f"{original}({parameters})"
             return f"{head}\n    {'return ' if self.results else ''}{call}", {original: _plain(owner)}
         source = read(owner)
+        setters_as_stores(source)
         body, _ = part_for(Uses(source, self.stores), source.tree.body, ())
         self.call(body, self.again)
         text = "\n".join([head, *indented(lines_of(body or [ast.Pass()], source.tree.name))])

@@ -8,6 +8,7 @@ from typing import Any
 
 import warp as wp
 
+from ..effects.names import is_function, setter_as_store
 from .flow import Place, builtin_name, name, place
 from .source import Source
 
@@ -35,6 +36,18 @@ def remainder(a: _Vector, b: _Vector):  # type: ignore[no-untyped-def, valid-typ
 
 WRITTEN: dict[str, Any] = {"frac": fraction, "mod": remainder}
 """By the builtin's name."""
+
+
+def setters_as_stores(source: Source) -> None:
+    """Write the setters of transforms in a function's tree as the stores that they are."""
+
+    class Setters(ast.NodeTransformer):
+        def visit_Expr(self, node: ast.Expr) -> ast.AST:
+            store = setter_as_store(node)
+            called: Any = source.meaning(node.value.func) if isinstance(node.value, ast.Call) else None
+            return store if store is not None and is_function(called) and called.is_builtin() else node
+
+    Setters().visit(source.tree)
 
 
 def replace_builtins(source: Source, places: Set[Place], named: Callable[[str, Any], str]) -> None:

@@ -13,15 +13,15 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..effects.model import Effects, Hazard, LoopNeeds
-from ..effects.names import Code, code_of, declared_overloads, is_reference, parameters
+from ..effects.model import Effects, Hazard, LoopNeeds, Site
+from ..effects.names import Code, code_of, declared_overloads, is_function, is_reference, parameters
 from ..private import warp_code
 from .flow import Place, builtin_name
 from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
 from .needs import LoopPlanner
 from .own import own_elements
-from .source import UnreadableError, read
+from .source import Source, UnreadableError, read
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,20 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
         if hazard.kind in CURED:
             changed[hazard.site.file].add(hazard.site.line)
     order = _callees_first(code_of(kernel.adj).func, callees)
+    several: set[Any] = set()
     for function in order:
         if callees[function] & writers:
             writers.add(function)
-    for function in writers - {order[-1]}:
-        _check_writer(owners[function])
+        source = read(owners[function])
+        returned = [node.value for node in ast.walk(source.tree) if isinstance(node, ast.Return)]
+        if any(isinstance(v, ast.Tuple) or _called(source, v) & several for v in returned):
+            several.add(function)
+            if function in writers:
+                code = code_of(owners[function].adj)
+                reason = (
+                    f"Warp has no replay of functions of several results, and '{function.__name__}' writes to arrays"
+                )
+                raise RefusedError(reason, Site(code.file, code.first_line))
     chosen = {order[-1]} | writers
     for function in order:
         code = code_of(owners[function].adj)
@@ -190,17 +199,16 @@ def lines(code: Code) -> range:
     return range(code.first_line, code.first_line + len(code.lines))
 
 
-def _check_writer(owner: Any) -> None:
-    """Refuse what Warp runs again as it is: of functions with several results it ignores the replay."""
-    code = code_of(owner.adj)
-    for node in (inner for statement in code.body for inner in ast.walk(statement)):
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
-            raise RefusedError(f"'{owner.key}' stores to an array and returns several values", code.site(node))
-
-
 def _writes(called: Any) -> bool:
     """Whether a builtin writes to an array."""
     return builtin_name(called).startswith(("atomic_", "tile_atomic_", "tile_store", "tile_scatter"))
+
+
+def _called(source: Source, value: ast.expr | None) -> set[Any]:
+    """The functions of the user's that a returned value may be the results of."""
+    called: Any = source.meaning(value.func) if isinstance(value, ast.Call) else None
+    overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
+    return {code_of(overload.adj).func for overload in overloads}
 
 
 def _followed(function: Any) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..effects.names import code_of, declared_overloads
+from .builtins import setters_as_stores
 from .flow import (
     Loop,
     Place,
@@ -55,6 +56,7 @@ class LoopPlanner:
         self.plan, self.rewritten, self.writers, self.tiled = plan, rewritten, writers, tiled
         self.source: Source = read(plan.owner)
         as_variables(self.source, plan.own)
+        setters_as_stores(self.source)
         self.vectors, _ = local_arrays(self.source)
         self.structure = Structure(self.source.names, plan.loops, results=1)
         self.body, _ = self.structure.block(self.source.tree.body)

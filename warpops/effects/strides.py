@@ -1,0 +1,53 @@
+"""Indices that begin at a coordinate and go on by the same step at each turn of a loop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from .access import number
+from .forms import Affine, Arg, Coord, Form, Shape, Stride
+from .names import assigned
+from .record import Frame, Record
+from .values import Value
+
+
+def stride(start: Form | None, step: Form | None) -> Stride | None:
+    """How an index goes on that begins at ``start``; None where that is no coordinate, or the step isn't known."""
+    if not isinstance(start, Affine) or not isinstance(start.base, Coord) or not isinstance(step, Affine):
+        return None
+    if isinstance(step.base, (Arg, Shape)) and step.offset == 0:
+        return Stride(start.base.axis, step.base)
+    return Stride(start.base.axis, step.offset) if step.base is None else None
+
+
+def strides(record: Record, frame: Frame, body: Sequence[ast.stmt], names: set[str]) -> dict[str, Stride]:
+    """The variables that each turn of a loop steps once: ``k += n``."""
+    found: dict[str, Stride] = {}
+    for statement in body:
+        name, step = _stepped(statement)
+        start = frame.env.get(name)
+        if step is None or name not in names or not isinstance(start, Value) or not isinstance(start.form, Affine):
+            continue
+        used = {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}
+        if used & names or name in assigned(s for s in body if s is not statement):
+            continue
+        record.silent += 1
+        on = stride(start.form, number(record, frame, step).form)
+        record.silent -= 1
+        if on is not None:
+            found[name] = on
+    return found
+
+
+def _stepped(statement: ast.stmt) -> tuple[str, ast.expr | None]:
+    """The variable that ``k += step`` or ``k = k + step`` steps, and the step."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        return statement.target.id, statement.value if isinstance(statement.op, ast.Add) else None
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    left = value.left if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) else None
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if isinstance(left, ast.Name) and isinstance(target, ast.Name) and left.id == target.id:
+        assert isinstance(value, ast.BinOp)
+        return target.id, value.right
+    return "", None
