@@ -11,11 +11,14 @@ FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
 every twin."""
 
 
-def either(short: Callable[[], Any], twin: Any) -> Any:
-    """What ``short`` finds and tries out; the twin where it fails, as it does where a private name is gone."""
-    if not FAST:
-        return twin
+def found(look: Callable[[], Any], otherwise: Any = None) -> Any:
+    """What ``look`` finds and tries out; the other where that fails, as it does where a private name is gone."""
     try:
-        return short()
+        return look()
     except Exception:  # a name that means something else by now may raise anything
-        return twin
+        return otherwise
+
+
+def either(short: Callable[[], Any], twin: Any) -> Any:
+    """A short way where it is found and allowed, else its twin."""
+    return found(short, twin) if FAST else twin

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.autograd.forward_ad as _forward_ad
 
-from .short import either
+from .short import either, found
 
 grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 
@@ -87,8 +87,8 @@ def _vmap_caller() -> Callable[..., Any]:
         torch.library.register_vmap(op, rule, lib=library)
         return made[0](None, *arguments, **named)
 
-    found: Callable[..., Any] = either(short, twin)
-    return found
+    caller: Callable[..., Any] = either(short, twin)
+    return caller
 
 
 def call_vmap_rule(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -142,7 +142,7 @@ def quick_apply(function: Any) -> Any:
     return either(lambda: _short_apply(function), function.apply)
 
 
-below_autograd: Any = either(lambda: getattr(torch._C, "_AutoDispatchBelowAutograd"), None)  # noqa: B009
+below_autograd: Any = found(lambda: getattr(torch._C, "_AutoDispatchBelowAutograd"))  # noqa: B009
 """A context in which operators are called as if nothing needed a gradient; None where there is none."""
 
 
@@ -181,7 +181,8 @@ def _perhaps() -> bool:
     return True
 
 
-dispatch_modes: Callable[[], int] = either(lambda: torch._C._len_torch_dispatch_stack, _perhaps)
+_count_modes: Callable[[], int] | None = found(lambda: torch._C._len_torch_dispatch_stack)
+dispatch_modes: Callable[[], int] = either(lambda: _count_modes, None) or _perhaps
 """How many ``TorchDispatchMode`` are active. Where that, or one of the next two, can't be told, operators are called that
 each of them would hear of."""
 
@@ -205,8 +206,8 @@ def lowering_export() -> bool:
         torch.compiler.is_exporting()
         and not torch.is_grad_enabled()
         and below_autograd is not None
-        and dispatch_modes is not _perhaps
-        and dispatch_modes() > 0
+        and _count_modes is not None
+        and _count_modes() > 0
     )
 
 
@@ -224,7 +225,7 @@ def _short_count() -> Callable[[Callable[..., Any]], int]:
     return lambda function: len(entries(function.__code__))
 
 
-cached_graphs: Callable[[Callable[..., Any]], int] = either(_short_count, lambda function: 0)
+cached_graphs: Callable[[Callable[..., Any]], int] = found(_short_count, lambda function: 0)
 """How many compiled forms of a function Dynamo keeps: one per set of guards. 0 where nobody knows."""
 
 

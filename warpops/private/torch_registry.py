@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import locks
-from .short import FAST, either
+from .short import FAST, either, found
 
 MOST_ARGUMENTS = 64
 """How many arguments PyTorch's dispatcher takes."""
@@ -22,7 +22,7 @@ OpOverload: Any = type(torch.ops.aten.sin.default)
 for _member in vars(OpOverload).values():
     locks.renewed(getattr(_member, "lock", None))  # a cached_property's, until Python 3.11
 
-parse_schema: Callable[[str], torch.FunctionSchema] | None = either(lambda: torch._C.parse_schema, None)
+parse_schema: Callable[[str], torch.FunctionSchema] | None = found(lambda: torch._C.parse_schema)
 """Where there is none, no operator is ever taken out again."""
 
 

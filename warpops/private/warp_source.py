@@ -114,7 +114,8 @@ def is_function(value: Any) -> bool:
 
 def grad_target(value: Any) -> Any:
     """The function whose gradient a handle made by ``wp.grad`` computes."""
-    return value.func if isinstance(value, _context.GradWrapper) else None
+    wrapper = getattr(_context, "GradWrapper", ())
+    return value.func if isinstance(value, wrapper) else None
 
 
 @dataclass(frozen=True)
