@@ -62,7 +62,7 @@ class Dispatched:
         dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
         return self.transforms().map_public(info, dims, values)
 
-    def run_forward(self, *arguments: Any) -> Any:
+    def run_forward(self, keyset: Any, *arguments: Any) -> Any:
         """The raw forward where a gradient is wanted: in a graph that was traced without one (``make_fx``)."""
         if torch.is_grad_enabled() and any(
             slot.differentiable and value is not None and value.requires_grad
@@ -74,12 +74,7 @@ class Dispatched:
                     f"inputs that require grad, or run it under torch.no_grad()"
                 )
             return self.function().apply(*arguments)
-        return self.forward_below(*arguments)
-
-    def forward_below(self, *arguments: Any) -> Any:
-        """The raw forward where no gradient is wanted."""
-        with torch_modes.below_autograd():
-            return self.forward_op(*arguments)
+        return self.forward_op.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments)
 
     def complete(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """The values of the schema by position, defaults included."""

@@ -51,7 +51,7 @@ class Traced:
         lease = self.lease()
         if lease is not None:
             _pinned.add(lease)
-        if self.functional and not self._lowered and inductor.loaded():
+        if self.functional and not self._lowered:
             self._lowered = inductor.register(self)
 
     def traced(self, arguments: tuple[Any, ...]) -> Any:

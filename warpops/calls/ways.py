@@ -26,7 +26,6 @@ from ..errors import ArgumentError, GradientError
 from ..launch.packing import NOT_RECALLED
 from ..plan.model import OpPlan
 from ..private import torch_guards, torch_modes
-from ..private.torch_modes import FAST
 from .dispatched import Dispatched
 from .helper_ops import copy_of
 from .instances import Instance, Instances
@@ -99,7 +98,7 @@ class Ways(Conversions, Traced, Dispatched):
             "forward_ad": torch_modes.forward_ad,
             "grad_enabled": torch_modes.grad_enabled,
             "get_default_device": torch.get_default_device,
-            "dispatch_modes": torch_modes.dispatch_modes if FAST else (lambda: 1),
+            "dispatch_modes": torch_modes.dispatch_modes,
             "function_mode": torch_modes.function_mode,
             "profiling": torch_modes.profiling,
             "tracing": torch_modes.tracing,
@@ -113,7 +112,7 @@ class Ways(Conversions, Traced, Dispatched):
             "Tensor": torch.Tensor,
             "AutogradFunction": torch.autograd.Function,
             "public_op": self.public_op,
-            "forward_op": self.forward_below,
+            "forward_op": self.forward_op,
             "backward_op": self.backward_op,
             "defaults": {p.name: default_value(p.default) for p in self.plan.parameters},
             "copy_of": copy_of,

@@ -134,7 +134,7 @@ class Registration:
         self.public_op, self.forward_op, self.forward_into_op, *backward = overloads.values()
         self.backward_op: Any = backward[0] if backward else None
         self.backward_into_op: Any = backward[1] if backward else None
-        torch_modes.stand_for(self.forward_op, self.public_op)
+        torch_registry.stand_for(self.forward_op, self.public_op)
         self._implement(operators)
         return overloads, self.lease
 
@@ -158,9 +158,10 @@ class Registration:
             library.impl(f"{self.basename}{suffix}.{self.key}", function, key, with_keyset=with_keyset)
 
         implement("_fwd", instances.forward, "CompositeExplicitAutograd")
-        implement(
-            "_fwd", runtime.run_forward if self.plan.differentiable else torch.library.fallthrough_kernel, "Autograd"
-        )
+        if self.plan.differentiable:
+            implement("_fwd", runtime.run_forward, "Autograd", with_keyset=True)
+        else:
+            implement("_fwd", torch.library.fallthrough_kernel, "Autograd")
         implement("_fwd_", forward_into(instances), "CompositeExplicitAutograd")
         implement("_fwd_", torch.library.fallthrough_kernel, "Autograd")
         torch_registry.shorten(self.forward_into_op, lambda through: forward_into(instances, through))
@@ -185,5 +186,5 @@ class Registration:
         implement("", runtime.run_public, "Autograd")
         implement("", runtime.run_public, "CompositeExplicitAutograd")
         implement("", runtime.run_mapped, torch_modes.VMAP_KEY, with_keyset=True)
-        for key in torch_modes.DISPATCH_KEYS_OF_AUTOCAST:
+        for key in torch_modes.AUTOCAST.values():
             implement("", runtime.run_cast, key)

@@ -8,7 +8,8 @@ from typing import Any
 
 import warp as wp
 
-from ..effects.names import is_function, setter_as_store
+from ..effects.names import setter_as_store
+from ..private.warp_source import is_function
 from .flow import Place, builtin_name, name, place
 from .source import Source
 

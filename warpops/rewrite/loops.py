@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..effects.model import Effects, Hazard, LoopNeeds, Site
-from ..effects.names import Code, code_of, declared_overloads, is_function, is_reference, parameters
-from ..private import warp_code
+from ..effects.names import Code, code_of
+from ..private import warp_code, warp_source
+from ..private.warp_source import declared_overloads, is_function, parameters
+from ..private.warp_types import is_reference
 from .flow import Place, builtin_name
 from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
@@ -36,9 +38,10 @@ class Choice:
 
 def choose_adjoint(kernel: Any, effects: Effects) -> Choice:
     """Decide what the adjoint launch of a kernel runs."""
-    found = _chosen.get(kernel.adj)
+    key = warp_source.definition(kernel)
+    found = _chosen.get(key)
     if found is None:
-        found = _chosen[kernel.adj] = _choose(kernel, effects)
+        found = _chosen[key] = _choose(kernel, effects)
     return found
 
 
@@ -96,7 +99,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
     writers: set[Any] = set()
 
     def visit(owner: Any) -> None:
-        function = code_of(owner.adj).func
+        function = code_of(owner).func
         if function in owners:
             return
         owners[function] = owner
@@ -109,7 +112,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
             if all(_followed(overload) for overload in overloads):
                 for overload in overloads:
                     visit(overload)
-                together.append({code_of(overload.adj).func for overload in overloads})
+                together.append({code_of(overload).func for overload in overloads})
                 found |= together[-1]
         callees[function] = found
 
@@ -121,7 +124,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
     for hazard in effects.hazards:
         if hazard.kind in CURED:
             changed[hazard.site.file].add(hazard.site.line)
-    order = _callees_first(code_of(kernel.adj).func, callees)
+    order = _callees_first(code_of(kernel).func, callees)
     several: set[Any] = set()
     for function in order:
         if callees[function] & writers:
@@ -131,14 +134,14 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
         if any(isinstance(v, ast.Tuple) or _called(source, v) & several for v in returned):
             several.add(function)
             if function in writers:
-                code = code_of(owners[function].adj)
+                code = code_of(owners[function])
                 reason = (
                     f"Warp has no replay of functions of several results, and '{function.__name__}' writes to arrays"
                 )
                 raise RefusedError(reason, Site(code.file, code.first_line))
     chosen = {order[-1]} | writers
     for function in order:
-        code = code_of(owners[function].adj)
+        code = code_of(owners[function])
         wrong = any(loop.wrong for loop in needs.get(function, ()))
         if wrong or any(line in lines(code) for line in changed.get(code.file, ())):
             chosen.add(function)
@@ -149,7 +152,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
         if more <= chosen:
             break
         chosen |= more
-    codes = [code_of(owners[function].adj) for function in chosen]
+    codes = [code_of(owners[function]) for function in chosen]
     for hazard in effects.hazards:
         at = hazard.site
         if hazard.kind in CURED and not any(
@@ -159,7 +162,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
     rewritten: dict[Any, FunctionPlan] = {}
     for function in order:
         if function in chosen:
-            code = code_of(owners[function].adj)
+            code = code_of(owners[function])
             remainders = frozenset(
                 (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
             )
@@ -208,7 +211,7 @@ def _called(source: Source, value: ast.expr | None) -> set[Any]:
     """The functions of the user's that a returned value may be the results of."""
     called: Any = source.meaning(value.func) if isinstance(value, ast.Call) else None
     overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
-    return {code_of(overload.adj).func for overload in overloads}
+    return {code_of(overload).func for overload in overloads}
 
 
 def _followed(function: Any) -> bool:
@@ -250,6 +253,3 @@ def _merged(needs: list[LoopNeeds]) -> dict[Place, LoopPlan]:
             fixed=one.fixed | other.fixed,
         )
     return {at: LoopPlan(one) for at, one in found.items()}
-
-
-__all__ = ["Choice", "choose_adjoint", "plan_adjoint"]

@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.names import code_of, declared_overloads
+from ..effects.names import code_of
+from ..private.warp_source import declared_overloads, is_function
 from .builtins import setters_as_stores
 from .flow import (
     Loop,
@@ -119,7 +120,7 @@ class LoopPlanner:
     def _writes(self, call: ast.Call) -> bool:
         called = self.source.meaning(call.func)
         overloads = declared_overloads(called) if hasattr(called, "adj") else []
-        return "atomic_" in builtin_name(called) or any(code_of(o.adj).func in self.writers for o in overloads)
+        return "atomic_" in builtin_name(called) or any(code_of(o).func in self.writers for o in overloads)
 
     def _results_set(self, loop: Loop) -> set[str]:
         return self.uses.writes(loop) & set(self.structure.returned)
@@ -148,8 +149,8 @@ class LoopPlanner:
         """What functions that are rewritten are given: they may make it again from that."""
         found: set[str] = set()
         for call, called in calls_in(self.source, [node]):
-            overloads = declared_overloads(called) if hasattr(called, "adj") else []
-            if any(code_of(overload.adj).func in self.rewritten for overload in overloads):
+            overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
+            if any(code_of(overload).func in self.rewritten for overload in overloads):
                 found |= set().union(*(self.uses.reads(a) for a in (*call.args, *(k.value for k in call.keywords))))
         return found
 
@@ -222,8 +223,8 @@ class LoopPlanner:
                 raise RefusedError(f"what the loop keeps depends on `{ast.unparse(call)}`", site)
         head = loop.test if isinstance(loop, ast.While) else loop.iter
         for call, called in calls_in(self.source, [head]):
-            overloads = declared_overloads(called) if hasattr(called, "adj") else []
-            if any(code_of(overload.adj).func in self.writers for overload in overloads):
+            overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
+            if any(code_of(overload).func in self.writers for overload in overloads):
                 raise RefusedError(f"`{ast.unparse(call)}` writes to arrays", site)
         inside = [s for s in loop.body if self.uses.reads(s) & queries(self.uses, loop)]
         if inside:
