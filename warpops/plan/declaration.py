@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -172,7 +173,10 @@ def _init(value: object, what: str, op: str) -> str | float:
 PYTORCH_S = frozenset({"aten", "prim", "prims", "inductor", "quantized", "profiler", "c10d", "c10d_functional"})
 """Namespaces of PyTorch's own operators."""
 
-NO_NAMESPACE = frozenset({"_", "_dir", "higher_order", "import_module", "load_library", "loaded_libraries", "name"})
+NO_NAMESPACE = frozenset(dir(types.ModuleType("ops"))) | {
+    *("_", "_dir", "higher_order", "import_module", "load_library", "loaded_libraries", "name"),
+    *("__all__", "__dict__", "__file__", "__getattr__", "__iter__", "__path__"),
+}
 """What ``torch.ops`` has of its own, or takes for all namespaces."""
 
 NO_OPERATOR = frozenset({"_dir", "name"})
@@ -191,8 +195,8 @@ def check_name(op: str, name: object) -> None:
         raise SignatureError(f"{op}: name is 'namespace::op', of two ASCII identifiers, and got {name!r}")
     if parts[0] in PYTORCH_S:
         raise SignatureError(f"{op}: the namespace of {name!r} is PyTorch's own; choose another")
-    if parts[0] in NO_NAMESPACE or parts[1] in NO_OPERATOR or any(p.startswith("__") for p in parts):
-        taken = "torch.ops" if parts[0] in NO_NAMESPACE or parts[0].startswith("__") else f"torch.ops.{parts[0]}"
+    if parts[0] in NO_NAMESPACE or parts[1] in NO_OPERATOR or parts[1].startswith("__"):
+        taken = "torch.ops" if parts[0] in NO_NAMESPACE else f"torch.ops.{parts[0]}"
         raise SignatureError(
             f"{op}: the name {name!r} would replace what {taken} has of its own; give another with name='namespace::op'"
         )
