@@ -8,7 +8,7 @@ import torch
 from test_effects_gradients import HAZARDS, KERNELS, POINTS, UNDEFINED, WEIGHTS, finite_differences
 from warpops import GradientWarning, warp_op
 
-LEFT = {"sum_store_then": "maybe by another thread"}
+LEFT = {"sum_store_then": "several threads may store to one element of 'y'"}
 """What isn't made right, though it may be right at these points."""
 
 
