@@ -7,7 +7,6 @@ mapped again where transforms are nested), but hidden.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,6 @@ from typing import Any
 import torch
 import warp as wp
 
-from ..calls.instances import Instances, make_instance
 from ..effects import analyse
 from ..effects.names import code_of
 from ..errors import SignatureError
@@ -26,7 +24,6 @@ from ..plan.model import OpPlan, Parameter, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code, warp_source, warp_types
-from ..register.registration import Registration
 from ..rewrite.batch import UnbatchableError, batch_source
 from ..rewrite.source import make_function, make_kernel
 
@@ -55,29 +52,6 @@ def batched_plan(plan: OpPlan, batched: frozenset[str]) -> OpPlan:
     if plan.adjoint is not None and made.adjoint is None:
         raise UnbatchableError("the batched kernel's adjoint can't be made right")
     return _with_decisions(made, plan)
-
-
-def batched_registration(
-    plan: OpPlan,
-    title: str,
-    parent: str,
-    batched: frozenset[str],
-    transforms: Callable[[Any], Any],
-    backward: Any = None,
-) -> Registration:
-    """Register the op of a batched plan: hidden, and with the mapped op's name in its messages.
-
-    Its own name follows from what is mapped, so that compiled graphs find it again in another process, and is no other
-    live op's: PyTorch's tracing looks operators up by name.
-    """
-    types = [slot.leaf.type_name for slot in plan.slots]
-    digest = hashlib.sha256(repr((parent, sorted(batched), types)).encode()).hexdigest()[:8]
-    internal = f"warpops::_{plan.name}_{digest}"
-    instance = make_instance(title, plan)
-    instances = Instances(internal, plan, None, lambda name: instance)
-    registration = Registration(internal, plan, instances, transforms, backward)
-    registration.runtime.name = title
-    return registration
 
 
 def _check_ranks(plan: OpPlan, arrays: tuple[Slot, ...]) -> None:

@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 
-from ..arguments.handle import alive
-from ..calls.helper_ops import copy_of
+from ..arguments.handle import alive, check_unchanged
+from ..calls.copies import copy_of
+from ..calls.own_backward import custom_backward
+from ..calls.special import refuse_gradient
+from ..calls.ways import many
 
 
 def make_forward(transforms: Any) -> Any:
     """The forward: of the op's arguments, then of copies of the mutated arrays that backward needs as they were."""
-    plan, runtime = transforms.plan, transforms.runtime
+    plan, ways = transforms.plan, transforms.ways
     arguments = plan.arguments
     tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
     rest = [i for i in range(len(arguments)) if i not in tensors]
@@ -34,11 +37,11 @@ def make_forward(transforms: Any) -> Any:
         @staticmethod
         def forward(*values: Any) -> Any:
             """The op's arguments, then what its mutated ones hold before."""
-            return runtime.forward_op(*values[:given])
+            return ways.ops.forward(*values[:given])
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            outputs = output if isinstance(output, tuple) else (output,)
+            outputs = many(output)
             ctx.set_materialize_grads(False)
             before = dict(zip(mutated, inputs[given:], strict=True))
             own = [before.get(i, inputs[i]) for i in tensors]
@@ -58,8 +61,8 @@ def make_forward(transforms: Any) -> Any:
             if all(g is None for g in live):
                 return (None,) * (given + len(mutated))
             if plan.gradient == "none":
-                transforms.refuse_gradient()
-            runtime.check_alive(ctx.alive)
+                refuse_gradient(ways)
+            check_unchanged(ways.name, [plan.slot(name).label for name in plan.handles], ctx.alive)
             saved = ctx.saved_tensors
             values: list[Any] = [None] * len(arguments)
             for position, value in zip([*tensors, *rest], [*saved[: len(tensors)], *ctx.rest], strict=True):
@@ -69,7 +72,7 @@ def make_forward(transforms: Any) -> Any:
                 whole = tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, outputs, strict=False))
                 needed = tuple(ctx.needs_input_grad[:given])
                 return (
-                    *runtime.custom_backward(tuple(values), tuple(outputs), whole, needed),
+                    *custom_backward(ways, tuple(values), tuple(outputs), whole, needed),
                     *(None for _ in mutated),
                 )
             needs = [bool(ctx.needs_input_grad[p]) for p in positions]
@@ -104,7 +107,7 @@ def make_forward(transforms: Any) -> Any:
 
 
 def make_backward(transforms: Any) -> Any:
-    plan, runtime = transforms.plan, transforms.runtime
+    plan, ways = transforms.plan, transforms.ways
     arguments = plan.arguments
     positions = [arguments.index(s.name) for s in plan.gradients]
     tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
@@ -125,11 +128,10 @@ def make_backward(transforms: Any) -> Any:
 
         @staticmethod
         def forward(*values: Any) -> Any:
-            assert runtime.backward_op is not None
             given = list(values[:last])
             for position, value in zip(left, values[last:first], strict=True):
                 given[position] = value
-            found = iter(runtime.backward_op(*given, *values[first:]))
+            found = iter(ways.ops.backward(*given, *values[first:]))
             # An optional array that isn't given has no gradient to be had.
             return tuple(
                 next(found) if need and values[position] is not None else None

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..calls.helpers import helpers
+from ..calls.special import cast, special
+from ..calls.ways import many
 from ..emit.call import CallWriter
 from ..errors import GradientError
 from ..plan.model import OpPlan, Slot
@@ -65,10 +68,10 @@ class TangentOp:
     """
 
     def __init__(self, op: Any, registration: Registration) -> None:
-        plan, runtime = registration.plan, registration.runtime
+        plan, ways = registration.plan, registration.ways
         self.of = op
         self.name = f"{registration.name}_tangent"
-        self._plan, self._runtime = plan, runtime
+        self._plan, self._ways = plan, ways
         self._slots = [slot for slot in plan.inputs if slot.differentiable]
         self._results = plan.cotangents
         if not self._slots or not self._results:
@@ -76,9 +79,9 @@ class TangentOp:
         names = _names(plan, self._slots)
         self._register(registration, names)
         emitter = _Emitter(self.name, plan, names)
-        helpers = runtime.helpers() | {"public_op": self.overload, "derive": self._derive}
+        found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
         text = emitter.emit()
-        scope = {own: helpers[name] for name, own in emitter.helpers().items() if name in helpers}
+        scope = {own: found[name] for name, own in emitter.helpers().items() if name in found}
         compile_text(text, scope, f"{self.name}.call")
         self._call: Callable[..., Any] = scope[emitter.helpers()["call"]]
         self.__name__ = self.__qualname__ = f"{plan.name}_tangent"
@@ -123,25 +126,24 @@ class TangentOp:
 
     def _derive(self, values: tuple[Any, ...], tangents: tuple[Any, ...], dispatched: bool = False) -> tuple[Any, ...]:
         """Results and tangents, by operations that are differentiable."""
-        runtime, plan = self._runtime, self._plan
-        values = runtime.cast(values) if torch.is_autocast_enabled() else values
+        ways, plan = self._ways, self._plan
+        values = cast(ways, values) if torch.is_autocast_enabled() else values
         given = {s.name: t for s, t in zip(self._slots, tangents, strict=True) if t is not None}
-        named = dict(zip(runtime.plan.arguments, values, strict=False))
+        named = dict(zip(plan.arguments, values, strict=False))
         for slot in plan.mutated:
             if isinstance(named[slot.name], torch.Tensor):
                 named[slot.name] = named[slot.name].clone()
-        results = runtime.call_public(values) if dispatched else runtime.special(values)
-        many = results if isinstance(results, tuple) else (results,)
+        results = ways.call_public(values) if dispatched else special(ways, values)
         found: dict[str, Any] = {}
         if given:
-            before = tuple(named[name] for name in runtime.plan.arguments)
-            found = runtime.transforms().tangent(before, frozenset(given), "tangent").call(named, given)
+            before = tuple(named[name] for name in plan.arguments)
+            found = ways.transforms().tangent(before, frozenset(given), "tangent").call(named, given)
         made = [
             found[s.name] if s.name in found else torch.zeros_like(value)
-            for s, value in zip(plan.result_slots, many, strict=True)
+            for s, value in zip(plan.result_slots, many(results), strict=True)
             if s.differentiable
         ]
-        return (*many, *made)
+        return (*many(results), *made)
 
 
 def _names(plan: OpPlan, slots: list[Slot]) -> list[str]:
@@ -169,7 +171,7 @@ def _dispatched(reference: Any) -> Callable[..., Any]:
         given = dict(zip(schema, arguments, strict=False)) | named
         tangents = tuple(given.get(name) for name in schema[-count:])
         front = op._plan.arguments
-        values = op._runtime.complete(
+        values = op._ways.complete(
             tuple(given[n] for n in front if n in given) if all(n in given for n in front) else arguments[: len(front)],
             {n: v for n, v in given.items() if n in front},
         )

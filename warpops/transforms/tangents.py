@@ -9,7 +9,6 @@ over reverse (its adjoint).
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from typing import Any
 
 import torch
 
-from ..calls.instances import Instances, make_instance
+from ..calls.special import refuse_gradient
+from ..calls.ways import many
 from ..effects import analyse
 from ..errors import GradientError, SignatureError
 from ..kernel.signature import inspect_kernel
@@ -26,7 +26,6 @@ from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code
-from ..register.registration import Registration
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
@@ -75,7 +74,7 @@ class Tangent:
         """
         transforms, plan = self.transforms, self.transforms.plan
         if plan.gradient != "adjoint":
-            transforms.refuse_gradient()
+            refuse_gradient(transforms.ways)
         arguments = self._arguments(values, tangents)
         kept: list[Any] = []
         left: list[Any] = []
@@ -92,9 +91,8 @@ class Tangent:
         return {slot.name: grad for slot, grad in zip(plan.gradients, found, strict=True) if slot.name in wanted}
 
     def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        found = self.transforms.forward(arguments)
-        many = found if isinstance(found, tuple) else (found,)
-        return {s.name: value for s, value in zip(self.transforms.plan.returned, many, strict=False)}
+        returned = many(self.transforms.forward(arguments))
+        return {s.name: value for s, value in zip(self.transforms.plan.returned, returned, strict=False)}
 
     def _arguments(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[Any, ...]:
         given = dict(values)
@@ -152,18 +150,6 @@ def why_none(plan: OpPlan) -> str | None:
     except TangentError as error:
         return str(error)
     return None
-
-
-def tangent_registration(
-    plan: OpPlan, title: str, parent: str, active: frozenset[str], types: list[str], transforms: Callable[[Any], Any]
-) -> Registration:
-    """Register a tangent op: hidden, and with the op's name in its messages."""
-    digest = hashlib.sha256(repr((parent, sorted(active), types)).encode()).hexdigest()[:8]
-    internal = f"warpops::_{plan.name}_{digest}"
-    instance = make_instance(title, plan)
-    registration = Registration(internal, plan, Instances(internal, plan, None, lambda name: instance), transforms)
-    registration.runtime.name = title
-    return registration
 
 
 def _check(plan: OpPlan) -> None:

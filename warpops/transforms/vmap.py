@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..calls.special import refuse_mutation
+from ..calls.traced import fake_forward
+from ..calls.ways import Asked, OwnBackward, Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, SignatureError
 from ..private import locks, torch_modes
+from ..register.registration import hidden_registration
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
-from .batched import batched_plan, batched_registration, element
+from .batched import batched_plan, element
 from .exported import record
 from .functions import make_backward, make_forward
 from .map_checks import mapped_results
-from .tangents import Tangent, refused, tangent_plan, tangent_registration
-
-if TYPE_CHECKING:
-    from ..calls.ways import Ways
+from .tangents import Tangent, refused, tangent_plan
 
 VmapRule = Callable[..., tuple[Any, Any]]
 
@@ -33,21 +34,24 @@ _lock = locks.reentrant()
 class Transforms:
     """One op's functions for use under transforms: its forward, and its backward as a function of its own."""
 
-    def __init__(self, runtime: Ways, origin: Transforms | None = None, path: str = "") -> None:
-        self.runtime = runtime
-        self.plan = runtime.plan
-        self.origin = origin
-        self.batched_names: frozenset[str] = frozenset()
-        """The arrays that have a batch axis here and not in ``origin``'s op."""
-        self.name: str = origin.name if origin is not None else runtime.name
-        self.path = path or runtime.key
-        self.vmap_rule: VmapRule | None = runtime.vmap
-        self.lease = runtime.lease()
+    def __init__(
+        self,
+        ways: Ways,
+        registration: Any = None,
+        origin: Transforms | None = None,
+        batched: frozenset[str] = frozenset(),
+    ) -> None:
+        """Of an op; of a hidden one, with the ``registration`` that it holds. ``origin`` is the op whose arrays ``batched``
+        have no batch axis."""
+        self.ways, self.plan, self.name = ways, ways.plan, ways.name
+        self.origin, self.batched_names = origin, batched
+        self.path: str = ways.key if registration is None else registration.name
+        self.lease = ways.lease()
         """Graphs that hold the functions below keep the op's operators."""
         self.backward_function = make_backward(self)
         self.forward_function = make_forward(self)
         self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
-        self._registration: Any = None
+        self._registration = registration
         self._tangents: dict[tuple[int, frozenset[str]], Tangent] = {}
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
@@ -56,14 +60,8 @@ class Transforms:
             if torch_modes.is_vmapped(arguments):
                 self.refuse_mutation()
             if torch.is_grad_enabled():
-                self.runtime.refuse_mutation(arguments)
-        returned = self.forward(arguments)
-        count = len(self.plan.results)
-        if count == 0:
-            return None
-        if not isinstance(returned, tuple):
-            return returned
-        return returned[0] if count == 1 else returned[:count]
+                refuse_mutation(self.ways, arguments)
+        return one_or_many(many(self.forward(arguments))[: len(self.plan.results)])
 
     def forward(self, arguments: tuple[Any, ...]) -> Any:
         """The raw forward, differentiable; what mutated arrays hold before goes with it."""
@@ -76,9 +74,6 @@ class Transforms:
             f"{self.name}: vmap over an op that changes arrays in place (mutates) is not possible; make the arrays "
             f"in-out in the signature"
         )
-
-    def refuse_gradient(self) -> None:
-        raise GradientError(f"{self.name} has no gradient: {self.plan.gradient_why} [backward]")
 
     # --- derivatives of derivatives -----------------------------------------------------------------------------------
 
@@ -93,7 +88,7 @@ class Transforms:
         Raises:
             GradientError: the op has none.
         """
-        instance = self.runtime.instances.select(values)
+        instance = self.ways.instances.select(values)
         key = (id(instance), active)
         with _lock:
             found = self._tangents.get(key)
@@ -101,11 +96,11 @@ class Transforms:
                 try:
                     made = tangent_plan(instance.plan, active, everything=self._given(values))
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
-                    registration = tangent_registration(made.plan, self.name, self.path, active, types, Transforms)
+                    identity = (self.path, sorted(active), types)
+                    registration = hidden_registration(made.plan, self.name, identity, Transforms)
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
-                transforms = Transforms(registration.runtime, None, registration.name)
-                transforms._registration = registration
+                transforms = Transforms(registration.ways, registration)
                 found = self._tangents[key] = Tangent(transforms, instance.plan, made)
         return found
 
@@ -120,8 +115,8 @@ class Transforms:
         """The vmap rule of the forward."""
         if self.plan.mutated:
             self.refuse_mutation()
-        if self.vmap_rule is not None:
-            return self._own_rule(self.vmap_rule, info, in_dims, values)
+        if self.ways.vmap is not None:
+            return self._own_rule(self.ways.vmap, info, in_dims, values)
         return self._map_kernel(info, in_dims, values)
 
     def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -144,20 +139,20 @@ class Transforms:
         """The vmap rule of the public op: of operators alone, so that it can be traced."""
         if self.plan.mutated:
             self.refuse_mutation()
-        if self.vmap_rule is not None:
-            return mapped_results(self.name, self.plan, info.batch_size, self.vmap_rule(info, tuple(in_dims), *values))
+        if self.ways.vmap is not None:
+            return mapped_results(self.name, self.plan, info.batch_size, self.ways.vmap(info, tuple(in_dims), *values))
         dims = _dims(in_dims, values)
         names = self._names(values, dims)
         batched = self.batched(values, dims, names)
         if batched is None and info.batch_size == 0:
             return self._empty_forward(dims, values)
         if batched is None:
-            return self._loop(lambda *one: self.runtime.call_public(one), info.batch_size, dims, values)
+            return self._loop(lambda *one: self.ways.call_public(one), info.batch_size, dims, values)
         moved = self._lead(batched, values, dims, names, info.batch_size)
         if torch_modes.lowering_export() and not torch_modes.is_vmapped(moved):
             results = record(batched, moved)
         else:
-            results = batched.runtime.call_public(moved)
+            results = batched.ways.call_public(moved)
         return results, (0,) * len(results) if isinstance(results, tuple) else 0
 
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -218,7 +213,7 @@ class Transforms:
         slots = self.plan.inputs
         if any(dim is not None and not slot.is_array for slot, dim in zip(slots, dims, strict=False)):
             return None
-        instances = self.runtime.instances
+        instances = self.ways.instances
         instance = instances.only or instances.select(
             tuple(element(v, d) if d is not None else v for v, d in zip(values, dims, strict=True))
         )
@@ -231,8 +226,9 @@ class Transforms:
     def _make_batched(self, plan: Any, names: frozenset[str], values: tuple[Any, ...]) -> Transforms | None:
         try:
             made = batched_plan(plan, names)
-            backward = _MappedBackward(self.runtime, names) if plan.gradient == "custom" else None
-            registration = batched_registration(made, self.name, self.path, names, Transforms, backward)
+            identity = (self.path, sorted(names), [slot.leaf.type_name for slot in made.slots])
+            backward = _mapped(self.ways, names) if plan.gradient == "custom" else None
+            registration = hidden_registration(made, self.name, identity, Transforms, backward)
         except UnbatchableError:
             return None
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
@@ -245,9 +241,7 @@ class Transforms:
                     stacklevel=2,
                 )
                 return None
-        found = Transforms(registration.runtime, self, registration.name)
-        found._registration, found.batched_names = registration, names
-        return found
+        return Transforms(registration.ways, registration, self, names)
 
     def _loop(
         self, function: Callable[..., Any], size: int, dims: Sequence[Any], values: tuple[Any, ...]
@@ -265,8 +259,9 @@ class Transforms:
     def _empty_forward(self, dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The results for a batch of size 0, by the shapes that an element would have."""
         try:
-            found = self.runtime.fake_forward(
-                *(_without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True))
+            found = fake_forward(
+                self.ways,
+                *(_without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True)),
             )
         except RuntimeError as error:
             raise GradientError(
@@ -301,38 +296,31 @@ class Transforms:
         return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
 
 
-class _MappedBackward:
+def _mapped(single: Ways, names: frozenset[str]) -> OwnBackward:
     """A backward of the user's own, over a batch: the backward of one element under vmap."""
+    assert single.custom is not None
+    own = single.custom
 
-    def __init__(self, single: Ways, names: frozenset[str]) -> None:
-        self.single, self.names = single, names
-        self.meaning = single.custom.meaning
-
-    def __call__(
-        self,
-        runtime: Ways,
-        arguments: tuple[Any, ...],
-        results: tuple[Any, ...],
-        grads: tuple[Any, ...],
-        needed: tuple[bool, ...],
-    ) -> tuple[Any, ...]:
-        single = self.single
-        mapped = [k for k, name in enumerate(runtime.plan.arguments) if name in self.names]
+    def run(asked: Asked) -> tuple[Any, ...]:
+        arguments = asked.arguments
+        batched = [k for k, name in enumerate(asked.ways.plan.arguments) if name in names]
         found: list[int] = []
 
         def backward(inputs: list[Any], results: tuple[Any, ...], grads: tuple[Any, ...]) -> list[torch.Tensor]:
             values = list(arguments)
-            for position, value in zip(mapped, inputs, strict=True):
+            for position, value in zip(batched, inputs, strict=True):
                 values[position] = value
-            made = single.custom_backward(tuple(values), results, grads, needed)
+            made = own.run(Asked(single, tuple(values), results, grads, asked.needed))
             found[:] = [k for k, grad in enumerate(made) if grad is not None]
             return [grad for grad in made if grad is not None]
 
-        made = torch.func.vmap(backward)([arguments[k] for k in mapped], results, grads)
+        made = torch.func.vmap(backward)([arguments[k] for k in batched], asked.results, asked.grads)
         whole: list[Any] = [None] * len(arguments)
         for position, grad in zip(found, made, strict=True):
-            whole[position] = grad if position in mapped else grad.sum(0)
+            whole[position] = grad if position in batched else grad.sum(0)
         return tuple(whole)
+
+    return OwnBackward(run, own.meaning)
 
 
 def _kind(slot: Any) -> str | None:
