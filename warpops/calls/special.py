@@ -88,26 +88,16 @@ def increment_version(tensor: torch.Tensor | None) -> None:
 
 def backward_again(ways: Ways, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
     """The backward where it is itself recorded: an operation that is differentiable again."""
-    plan, arguments = ways.plan, ways.plan.arguments
-    tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
-    rest = [i for i in range(len(arguments)) if i not in tensors]
-    saved = ctx.saved_tensors
-    values: list[Any] = [None] * len(arguments)
-    for position, value in zip(
-        [*tensors, *rest], [*saved[: len(tensors)], *(ctx.numbers if rest else ())], strict=True
-    ):
-        values[position] = value
-    kept = saved[len(tensors) : len(tensors) + len(plan.kept)]
+    plan, saved = ways.plan, ctx.saved_tensors
+    count = len(plan.tensor_places)
+    values = plan.join(saved[:count], ctx.numbers if plan.other_places else ())
+    kept = saved[count : count + len(plan.kept)]
     # Saved are what the launch left in such arrays and, last of all, what they held before.
-    written = [arguments.index(slot.name) for slot in plan.written_back]
+    written = [plan.arguments.index(slot.name) for slot in plan.written_back]
     left = [values[position] for position in written]
     for position, value in zip(written, saved[len(saved) - len(written) :], strict=True):
         values[position] = value
     live = [c for c, slot in zip(cotangents, plan.result_slots, strict=True) if slot.differentiable]
-    positions = [arguments.index(slot.name) for slot in plan.gradients]
-    needs = [bool(ctx.needs_input_grad[position]) for position in positions]
+    needs = [bool(ctx.needs_input_grad[position]) for position in plan.gradient_places]
     found = ways.transforms().backward_function.apply(*values, *kept, *left, *live, needs)
-    grads: list[Any] = [None] * len(arguments)
-    for position, grad in zip(positions, found, strict=True):
-        grads[position] = grad
-    return tuple(grads)
+    return tuple(plan.spread(found))

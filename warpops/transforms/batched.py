@@ -7,7 +7,6 @@ mapped again where transforms are nested), but hidden.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 import warp as wp
 
+from ..arguments.callbacks import asked_for
 from ..effects import analyse
 from ..effects.names import code_of
 from ..errors import SignatureError
@@ -160,13 +160,7 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
 
 
 def _batch_name(plan: OpPlan) -> str:
-    taken = {slot.label for slot in plan.slots} | {slot.name for slot in plan.slots}
-    launch = plan.extents.launch
-    exprs = [] if callable(launch) else list(launch)
-    for slot in plan.arrays:
-        exprs += [d for d in slot.dims or () if d is not None]
-        exprs += [] if slot.shape is None or callable(slot.shape) else list(slot.shape)
-    taken |= {used for expr in exprs for used in expr.names()}
+    taken = {name for slot in plan.slots for name in (slot.label, slot.name)} | plan.size_names
     found = "batch"
     while found in taken:
         found += "_"
@@ -181,9 +175,6 @@ def _lifted_callable(
     It gets batched tensors without their batch axis and without data: a size that depends on data may differ from
     element to element, which the loop finds out, and one launch can't.
     """
-    parameters = inspect.signature(function).parameters.values()
-    everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
     def lifted(**given: Any) -> tuple[int, ...]:
         sizes: list[int] = []
@@ -198,7 +189,7 @@ def _lifted_callable(
                 value = element(value)
             values[parameter.name] = value
         try:
-            result = function(**{k: v for k, v in values.items() if everything or k in named})
+            result = function(**asked_for(function, values))
             dims = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         except Exception as error:  # whatever the user's function raises, the loop raises it again, or doesn't
             raise UnbatchableError("a callable needs data, or failed") from error

@@ -9,13 +9,13 @@ over reverse (its adjoint).
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..arguments.callbacks import asked_for
 from ..calls.special import refuse_gradient
 from ..calls.ways import many
 from ..effects import analyse
@@ -209,7 +209,9 @@ def _dropped(plan: OpPlan) -> frozenset[str]:
 def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]) -> Declaration:
     """What a user would have declared for the tangent kernel."""
     own = plan.declaration
-    taken = Names({n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | _size_names(plan))
+    taken = Names(
+        {n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | plan.size_names | set(own.sizes)
+    )
     dims = {s.name: _dims(s, taken, s.name in twins) for s in plan.arrays}
     left, right, scratch = [], [], []
     shapes: list[tuple[str, Any]] = []
@@ -262,24 +264,12 @@ def _dims(slot: Slot, taken: Names, shared: bool) -> tuple[Expr | None, ...] | N
     return tuple(d if d is not None else name(taken.fresh(f"{slot.name}_{k}")) for k, d in enumerate(known))
 
 
-def _size_names(plan: OpPlan) -> set[str]:
-    launch = plan.extents.launch
-    exprs = [] if callable(launch) else list(launch)
-    for slot in plan.arrays:
-        exprs += [d for d in slot.dims or () if d is not None]
-        exprs += [] if slot.shape is None or callable(slot.shape) else list(slot.shape)
-    return {used for expr in exprs for used in expr.names()} | set(plan.declaration.sizes)
-
-
 def _own_arguments(function: Callable[..., Any], plan: OpPlan) -> Callable[..., Any]:
     """A callable for ``dim`` or ``shapes``, which knows nothing of tangents."""
-    parameters = inspect.signature(function).parameters.values()
-    everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     own = {p.name for p in plan.parameters}
 
     def call(**given: Any) -> Any:
-        return function(**{k: v for k, v in given.items() if k in own and (everything or k in named)})
+        return function(**asked_for(function, {name: value for name, value in given.items() if name in own}))
 
     return call
 

@@ -130,7 +130,7 @@ class Transforms:
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
             else:
-                return results, (0,) * len(results) if isinstance(results, tuple) else 0
+                return _stacked(results)
         if info.batch_size == 0:
             return self._empty_forward(dims, values)
         return self._loop(self.forward_function.apply, info.batch_size, dims, values)
@@ -150,10 +150,8 @@ class Transforms:
             return self._loop(lambda *one: self.ways.call_public(one), info.batch_size, dims, values)
         moved = self._lead(batched, values, dims, names, info.batch_size)
         if torch_modes.lowering_export() and not torch_modes.is_vmapped(moved):
-            results = record(batched, moved)
-        else:
-            results = batched.ways.call_public(moved)
-        return results, (0,) * len(results) if isinstance(results, tuple) else 0
+            return _stacked(record(batched, moved))
+        return _stacked(batched.ways.call_public(moved))
 
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
@@ -181,11 +179,10 @@ class Transforms:
                 pass
             else:
                 by_name = {s.name: grad for s, grad in zip(batched.plan.gradients, found, strict=True)}
-                grads = tuple(by_name.get(s.name) for s in self.plan.gradients)
-                return grads, tuple(None if g is None else 0 for g in grads)
+                return _stacked(tuple(by_name.get(s.name) for s in self.plan.gradients))
         if info.batch_size == 0:
-            grads = tuple(_empty_like(*given[s.name]) if s.name in wanted else None for s in self.plan.gradients)
-            return grads, tuple(None if g is None else 0 for g in grads)
+            gradients = self.plan.gradients
+            return _stacked(tuple(_empty_like(*given[s.name]) if s.name in wanted else None for s in gradients))
         return self._loop(self.backward_function.apply, info.batch_size, dims, values)
 
     def _names(self, values: tuple[Any, ...], dims: Sequence[Any]) -> set[str]:
@@ -253,8 +250,8 @@ class Transforms:
         ]
         if isinstance(results[0], torch.Tensor):
             return torch.stack(results), 0
-        stacked = tuple(None if items[0] is None else torch.stack(items) for items in zip(*results, strict=True))
-        return stacked, tuple(None if item is None else 0 for item in stacked)
+        each = zip(*results, strict=True)
+        return _stacked(tuple(None if items[0] is None else torch.stack(items) for items in each))
 
     def _empty_forward(self, dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The results for a batch of size 0, by the shapes that an element would have."""
@@ -268,7 +265,6 @@ class Transforms:
                 f"{self.name}: vmap over a batch of size 0 is not possible: the results' shapes depend on data"
             ) from error
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
-        many = found if isinstance(found, tuple) else (found,)
         named = dict(zip(self.plan.arguments, values, strict=True))
         sources = [named[s.name] for s in self.plan.gradients if named[s.name] is not None]
         made = tuple(
@@ -276,9 +272,9 @@ class Transforms:
             sum((0.0 * v.sum().to(r.dtype) for v in sources), torch.empty((0, *r.shape), dtype=r.dtype, device=device))
             if slot.differentiable
             else torch.empty((0, *r.shape), dtype=r.dtype, device=device)
-            for slot, r in zip(self.plan.returned, many, strict=True)
+            for slot, r in zip(self.plan.returned, many(found), strict=True)
         )
-        return (made, (0,) * len(made)) if isinstance(found, tuple) else (made[0], 0)
+        return _stacked(one_or_many(made))
 
     def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
@@ -325,6 +321,13 @@ def _mapped(single: Ways, names: frozenset[str]) -> OwnBackward:
 
 def _kind(slot: Any) -> str | None:
     return slot.leaf.scalar.kind if slot.leaf.scalar is not None else None
+
+
+def _stacked(results: Any) -> tuple[Any, Any]:
+    """Results whose batch axis is the first, as a vmap rule returns them."""
+    if not isinstance(results, tuple):
+        return results, 0
+    return results, tuple(None if result is None else 0 for result in results)
 
 
 def _dims(in_dims: Sequence[Any], values: tuple[Any, ...]) -> list[int | None]:
