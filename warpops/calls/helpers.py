@@ -40,42 +40,26 @@ SHARED: dict[str, Any] = {
     "tracing": torch_modes.tracing,
     "is_ordinary": torch_guards.is_ordinary,
     "NotRecalled": NOT_RECALLED,
-    "guard_scalar": guard_number,
-    "increment_version": increment_version,
     "Tensor": torch.Tensor,
     "AutogradFunction": torch.autograd.Function,
-    "copy_of": copy_of,
-    "handle": id_of,
-    "alive": alive,
-    "keep_alive": keep_alive,
     "INTS": (int, torch.SymInt),
     "NUMBERS": SYMBOLIC_NUMBERS,
-    "traced_int": traced_int,
-    "traced_value": traced_value,
-    "traced_nesting": traced_nesting,
-    "traced_vector": traced_vector,
-    "wrong_item": wrong_item,
-    "traced_tensor": traced_tensor,
+    "guard_scalar": guard_number,
+    "handle": id_of,
     "partial": partial,
 }
-OVER_WAYS: dict[str, Callable[..., Any]] = {
-    "special": special,
-    "explain_failure": explain_failure,
-    "refuse_mutation": refuse_mutation,
-    "refuse_gradient": refuse_gradient,
-    "resolve_negated": resolve_negated,
-    "traced_forward": traced_forward,
-    "traced_backward": traced_backward,
-    "forward_op": forward_below,
-    "backward_again": backward_again,
-    "custom_backward": custom_backward,
-}
-CONVERSIONS: dict[str, Callable[..., Any]] = {
-    "to_number": to_number,
-    "to_vector": to_vector,
-    "to_handle": to_handle,
-    "to_tensor": to_tensor,
-}
+# By their own names.
+PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, increment_version, keep_alive, wrong_item)
+PLAIN += (traced_int, traced_nesting, traced_tensor, traced_value, traced_vector)
+OVER_WAYS: tuple[Callable[..., Any], ...] = (
+    special,
+    explain_failure,
+    refuse_mutation,
+    refuse_gradient,
+    resolve_negated,
+)
+OVER_WAYS += (traced_forward, traced_backward, backward_again, custom_backward)
+OVER_SLOTS = (to_number, to_vector, to_handle, to_tensor)
 
 
 def helpers(ways: Ways) -> dict[str, Any]:
@@ -83,8 +67,9 @@ def helpers(ways: Ways) -> dict[str, Any]:
     plan = ways.plan
     slots = {slot.name: slot for slot in plan.inputs}
     refuse_traced = refuser(ways)
-    found = SHARED | {name: partial(function, ways) for name, function in OVER_WAYS.items()}
-    found |= {name: partial(function, ways.name, slots) for name, function in CONVERSIONS.items()}
+    found = SHARED | {function.__name__: function for function in PLAIN}
+    found |= {function.__name__: partial(function, ways) for function in OVER_WAYS}
+    found |= {function.__name__: partial(function, ways.name, slots) for function in OVER_SLOTS}
     if any(parameter.struct for parameter in plan.parameters):
         optional = frozenset(slot.label for slot in plan.inputs if slot.optional)
         found["field"] = field_reader(ways.name, optional, refuse_traced)
@@ -94,6 +79,7 @@ def helpers(ways: Ways) -> dict[str, Any]:
         "launch_backward": ways.instances.backward,
         "recall": Remembered(ways.instances),
         "public_op": ways.ops.public,
+        "forward_op": partial(forward_below, ways),
         "backward_op": ways.ops.backward,
         "defaults": {p.name: default_value(p.default) for p in plan.parameters},
         "check_alive": partial(check_unchanged, ways.name, [slots[name].label for name in plan.handles]),

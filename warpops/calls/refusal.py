@@ -15,7 +15,6 @@ from ..arguments.kind import fail
 from ..arguments.kinds import check_slot
 from ..arguments.number import check_number
 from ..arguments.struct import Missing, missing
-from ..errors import ArgumentError
 from ..private.helper_op import HelperOp
 from .ways import Ways, by_key
 
@@ -37,11 +36,7 @@ def explain_failure(ways: Ways, arguments: tuple[Any, ...]) -> None:
     for slot in inputs:
         absent = slot.role == "tensor_scalar" and getattr(values[slot.name], "is_meta", False)
         if absent and not all(tensor.is_meta for tensor in tensors):
-            fail(
-                ways.name,
-                slot,
-                "expected a 0-d tensor on cpu (tensor_scalars), got one on meta, which has no value",
-            )
+            fail(ways.name, slot, "expected a 0-d tensor on cpu (tensor_scalars), got one on meta, which has no value")
     instance = ways.instances.select(arguments)
     try:
         measure(ways.name, instance.plan, values, ways.device(arguments))
@@ -86,25 +81,19 @@ def _refuse(op: str, index: int, value: torch.Tensor | None, shown: str) -> NoRe
         found = ast.literal_eval(rest)
     elif value is None:
         found = types.new_class(shown)()
-    if how == "sample" and rest == "ndarray" and slot.leaf.kind == "vector":
+    vector, numbers = slot.leaf.kind == "vector", f"expected numbers ({slot.leaf.type_name}), got"
+    if how == "sample" and rest == "ndarray" and vector:
         fail(
-            name,
-            slot,
-            f"expected numbers ({slot.leaf.type_name}), got a numpy array, which compiled code doesn't take by value; pass "
-            f"them with .tolist()",
+            name, slot, f"{numbers} a numpy array, which compiled code doesn't take by value; pass them with .tolist()"
         )
     if how == "item":
         check_number(name, slot, slot.leaf.scalar, found)
-    elif slot.leaf.kind == "vector" and value is None and how not in ("literal", "sample", "nesting"):
-        fail(
-            name,
-            slot,
-            f"expected numbers ({slot.leaf.type_name}), got {shown}; a Warp value that is made in compiled code has to be "
-            f"a tuple of its numbers",
-        )
+    elif vector and value is None and how not in ("literal", "sample", "nesting"):
+        why = "a Warp value that is made in compiled code has to be a tuple of its numbers"
+        fail(name, slot, f"{numbers} {shown}; {why}")
     else:
         check_slot(name, slot, found)
-    raise ArgumentError(f"{name}: argument '{slot.label}': can't be used in compiled code: {shown}")
+    fail(name, slot, f"can't be used in compiled code: {shown}")
 
 
 refusal_op = HelperOp("_refuse(str op, int index, Tensor? value, str shown) -> Tensor", _refuse, _refuse)

@@ -34,13 +34,7 @@ from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .unregister import Registered, Shim, register
 
-FAKES: dict[str, Callable[..., Any]] = {
-    "": fake_public,
-    "_fwd": fake_forward,
-    "_fwd_": fake_into,
-    "_bwd": fake_backward,
-    "_bwd_": fake_into,
-}
+FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
 """By the suffix of an operator's name."""
 _taken: set[str] = set()
 """The contracts that are registered, as ``namespace::name.hash``."""

@@ -96,14 +96,14 @@ class TangentOp:
         namespace, base, key = registration.namespace, f"{registration.basename}_tangent", registration.key
         text = f"({schema}) -> ({', '.join(results)})"
 
-        def fill(operators: Registered) -> tuple[Any, TangentOp]:
+        def fill(operators: Registered) -> tuple[dict[str, Any], TangentOp]:
             torch_registry.forget(namespace, base)
             operators.library.define(f"{base}.{key}{text}", tags=(torch.Tag.pt2_compliant_tag,))
             shim = Shim(_dispatched(weakref.ref(self)))
             operators.shims.append(shim)
             operators.library.impl(f"{base}.{key}", shim, "CompositeImplicitAutograd")
             self.overload = getattr(getattr(getattr(torch.ops, namespace), base), key)
-            return self.overload, self
+            return {base: self.overload}, self
 
         register(namespace, {base: text}, fill)
 
@@ -170,11 +170,7 @@ def _dispatched(reference: Any) -> Callable[..., Any]:
         schema = [argument.name for argument in op.overload._schema.arguments]
         given = dict(zip(schema, arguments, strict=False)) | named
         tangents = tuple(given.get(name) for name in schema[-count:])
-        front = op._plan.arguments
-        values = op._ways.complete(
-            tuple(given[n] for n in front if n in given) if all(n in given for n in front) else arguments[: len(front)],
-            {n: v for n, v in given.items() if n in front},
-        )
+        values = op._ways.complete(arguments[: len(op._plan.arguments)], named)
         return op._derive(values, tangents, dispatched=True)
 
     return run
