@@ -10,7 +10,7 @@ from support import compiled, eager
 from warpops.emit import checks
 from warpops.launch import native
 from warpops.private import torch_guards
-from warpops.private.torch_modes import FAST
+from warpops.private.short import FAST
 
 wp.config.log_level = wp.LOG_WARNING
 # The suite compiles many small modules: unoptimised code is made three times as fast, and computes the same.
@@ -54,8 +54,7 @@ def poisoned(made):
 
 
 checks.TORCH = PoisonedTorch()
-if checks.EMPTY_CPU is not None:
-    checks.EMPTY_CPU = lambda *given: poisoned(torch_guards.empty_strided_cpu(*given))
+checks.EMPTY_CPU = lambda *given: poisoned(torch_guards.empty_strided_cpu(*given))
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from warpops import warp_op
 from warpops.launch import cuda as launch_cuda
 from warpops.launch import cuda_check, native
 from warpops.private import torch_modes, warp_launch
-from warpops.private.torch_modes import FAST
+from warpops.private.short import FAST
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 

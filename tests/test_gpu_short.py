@@ -13,7 +13,7 @@ import kernels
 from support import close, leaf
 from warpops import warp_op
 from warpops.launch import cuda, native
-from warpops.private.torch_modes import FAST
+from warpops.private.short import FAST
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,7 +12,7 @@ import warp as wp
 from support import close, inductor
 from warpops import ArgumentError, GradientError, warp_op
 from warpops.launch import native
-from warpops.private.torch_modes import FAST
+from warpops.private.short import FAST
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 

@@ -16,7 +16,7 @@ from support import close
 from warpops import ArgumentError, warp_op
 from warpops.launch import native
 from warpops.private import torch_guards
-from warpops.private.torch_modes import FAST
+from warpops.private.short import FAST
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 

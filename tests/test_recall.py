@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import kernels
 from support import close, inductor, leaf
 from warpops import ArgumentError, warp_op
-from warpops.private.torch_modes import FAST
+from warpops.private.short import FAST
 
 pytestmark = pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
 

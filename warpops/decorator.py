@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, overload
+from collections.abc import Callable
+from typing import Any, Unpack, overload
 
 import warp as wp
 
 from .build import build
 from .op import WarpOp
-from .options import Dim
-
-
-@overload
-def warp_op(kernel: wp.Kernel | Callable[..., Any], /) -> WarpOp: ...
+from .options import Options
 
 
 @overload
 def warp_op(
-    kernel: wp.Kernel | Callable[..., Any],
-    signature: str | None = None,
-    /,
-    *,
-    name: str | None = None,
-    dim: Dim | None = None,
-    shapes: Mapping[str, Dim] | None = None,
-    init: str | float | Mapping[str, str | float] | None = None,
-    mutates: str | Iterable[str] | None = None,
-    scratch: str | Iterable[str] | None = None,
-    sizes: str | Iterable[str] | None = None,
-    optional: str | Iterable[str] | None = None,
-    nondiff: str | Iterable[str] | None = None,
-    tensor_scalars: str | Iterable[str] | None = None,
-    backward: wp.Kernel | WarpOp | Callable[..., Any] | None = None,
-    block_dim: int | None = None,
-    tiled: bool = False,
+    kernel: wp.Kernel | Callable[..., Any], signature: str | None = None, /, **options: Unpack[Options]
 ) -> WarpOp: ...
 
 
 @overload
 def warp_op(
-    signature: str | None = None,
-    /,
-    *,
-    name: str | None = None,
-    dim: Dim | None = None,
-    shapes: Mapping[str, Dim] | None = None,
-    init: str | float | Mapping[str, str | float] | None = None,
-    mutates: str | Iterable[str] | None = None,
-    scratch: str | Iterable[str] | None = None,
-    sizes: str | Iterable[str] | None = None,
-    optional: str | Iterable[str] | None = None,
-    nondiff: str | Iterable[str] | None = None,
-    tensor_scalars: str | Iterable[str] | None = None,
-    backward: wp.Kernel | WarpOp | Callable[..., Any] | None = None,
-    block_dim: int | None = None,
-    tiled: bool = False,
+    signature: str | None = None, /, **options: Unpack[Options]
 ) -> Callable[[wp.Kernel | Callable[..., Any]], WarpOp]: ...
 
 

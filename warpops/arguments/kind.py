@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import torch
-
 from ..errors import ArgumentError
 from ..plan.model import Slot
+from ..private import torch_modes
 
 
 def fail(op: str, slot: Slot, text: str) -> NoReturn:
@@ -20,4 +19,4 @@ def require(condition: Any, message: Callable[[], str]) -> None:
         if not condition:
             raise ArgumentError(message())
         return
-    torch._check_with(ArgumentError, condition, message)
+    torch_modes.require(ArgumentError, condition, message)

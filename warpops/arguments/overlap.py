@@ -51,7 +51,7 @@ def _mutated(op: str, plan: OpPlan, values: Mapping[str, Any]) -> Iterator[tuple
         if value.is_inference() and not torch.is_inference_mode_enabled():
             fail(op, slot, "is changed in place, and is an inference tensor, which inference mode alone may change")
         check_memory(op, slot, value)
-        if torch._debug_has_internal_overlap(value) == 1:
+        if any(size > 1 and step == 0 for size, step in zip(value.shape, value.stride(), strict=True)):
             fail(op, slot, f"is changed in place, and its elements overlap (strides {value.stride()}); pass a .clone()")
         for other in plan.inputs:
             rest = values[other.name]
@@ -80,7 +80,7 @@ def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left is right:
         return left.numel() != 0
     real = all(type(t) in torch_guards.PLAIN and not t.is_meta for t in (left, right))
-    if left.device != right.device or not (real or torch_guards.is_alias(left, right)):
+    if left.device != right.device or not (real or torch_guards.share_storage(left, right)):
         return False
     if real and left.numel() and right.numel():
         first, second = left.data_ptr(), right.data_ptr()

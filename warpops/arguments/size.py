@@ -10,6 +10,7 @@ import warp as wp
 
 from ..kernel.scalars import SCALARS
 from ..plan.sizes import Expr, SizeError
+from ..private import torch_modes
 
 
 def value_of(expr: Expr, sizes: Mapping[str, Any]) -> Any:
@@ -38,7 +39,7 @@ def value_of(expr: Expr, sizes: Mapping[str, Any]) -> Any:
         if right == 0:
             raise SizeError(f"division by zero in '{expr}'")
     else:
-        torch._check(right != 0, lambda: f"division by zero in '{expr}'")
+        torch_modes.require(RuntimeError, right != 0, lambda: f"division by zero in '{expr}'")
     return left // right if expr.head == "//" else left % right
 
 

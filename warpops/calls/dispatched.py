@@ -47,7 +47,7 @@ def run_mapped(ways: Ways, keyset: Any, /, *arguments: Any, **named: Any) -> Any
     return torch_modes.call_vmap_rule(rule, ways.ops.public, arguments, named)
 
 
-def run_forward(ways: Ways, /, *arguments: Any) -> Any:
+def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
     """The raw forward where a gradient is wanted: in a graph that was traced without one (``make_fx``)."""
     plan = ways.plan
     if torch.is_grad_enabled() and any(
@@ -60,10 +60,4 @@ def run_forward(ways: Ways, /, *arguments: Any) -> Any:
                 f"inputs that require grad, or run it under torch.no_grad()"
             )
         return ways.live().function().apply(*arguments)
-    return forward_below(ways, *arguments)
-
-
-def forward_below(ways: Ways, /, *arguments: Any) -> Any:
-    """The raw forward where no gradient is wanted."""
-    with torch_modes.below_autograd():
-        return ways.ops.forward(*arguments)
+    return ways.ops.forward.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments)

@@ -17,9 +17,7 @@ from ..arguments.tensor_scalar import traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
 from ..launch.packing import NOT_RECALLED
 from ..private import torch_guards, torch_modes
-from ..private.torch_modes import FAST
 from .copies import copy_of
-from .dispatched import forward_below
 from .own_backward import custom_backward
 from .refusal import explain_failure, refuser
 from .remember import Remembered
@@ -34,7 +32,7 @@ SHARED: dict[str, Any] = {
     "forward_ad": torch_modes.forward_ad,
     "grad_enabled": torch_modes.grad_enabled,
     "get_default_device": torch.get_default_device,
-    "dispatch_modes": torch_modes.dispatch_modes if FAST else (lambda: 1),
+    "dispatch_modes": torch_modes.dispatch_modes,
     "function_mode": torch_modes.function_mode,
     "profiling": torch_modes.profiling,
     "tracing": torch_modes.tracing,
@@ -79,7 +77,7 @@ def helpers(ways: Ways) -> dict[str, Any]:
         "launch_backward": ways.instances.backward,
         "recall": Remembered(ways.instances),
         "public_op": ways.ops.public,
-        "forward_op": partial(forward_below, ways),
+        "forward_op": ways.ops.forward,
         "backward_op": ways.ops.backward,
         "defaults": {p.name: default_value(p.default) for p in plan.parameters},
         "check_alive": partial(check_unchanged, ways.name, [slots[name].label for name in plan.handles]),

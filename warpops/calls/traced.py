@@ -29,7 +29,7 @@ def pin(ways: Ways) -> None:
     if lease is None:
         return
     _pinned.add(lease)
-    if ways.functional and not lease.lowered and inductor.loaded():
+    if ways.functional and not lease.lowered:
         lease.lowered = inductor.register(ways)
 
 

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..private.warp_types import holds_floats, known_type
 from .facts import closure
 from .forms import ALL, NONE, Affine, Base, Clamped, Covered, Earlier, Facts, Form, Loop, Shape, Unknown, Whole, varies
 from .joins import join, with_tokens
 from .model import Site
-from .names import holds_floats, known_type
 from .record import Access, Frame, Record
 from .state import Pattern, State, is_element, may_alias
 from .values import (

@@ -7,12 +7,15 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from ..private import warp_source
+from ..private.warp_source import max_unroll, overwrites_are_copies
+from ..private.warp_types import argument_types
 from .conclude import conclude_array, find_guards, guard_conditions
 from .expressions import evaluate
 from .hazards import find_hazards
 from .joins import meet_must, never_taken
 from .model import ArrayEffects, AxisUse, Effects, LoopNeeds, Site
-from .names import array_arguments, code_of, max_unroll, of_type, overwrites_are_copies
+from .names import array_arguments, code_of, of_type
 from .record import Frame, OutOfBudgetError, Record, RunTimeLoop
 from .state import State
 from .statements import execute
@@ -29,17 +32,18 @@ def analyse(kernel: Any) -> Effects:
     Returns:
         The effects. Whatever isn't certain has the safe value; nothing is raised for a kernel that can't be followed.
     """
-    found = _results.get(kernel.adj)
+    key = warp_source.definition(kernel)
+    found = _results.get(key)
     if found is None:
-        found = _results[kernel.adj] = _analyse(kernel)
+        found = _results[key] = _analyse(kernel)
     return found
 
 
 def _analyse(kernel: Any) -> Effects:
-    code = code_of(kernel.adj)
+    code = code_of(kernel)
     arrays = array_arguments(kernel)
     record = Record(kernel, arrays, max_unroll(kernel), overwrites_are_copies(kernel), execute, evaluate)
-    env = {argument.label: of_type(argument.label, argument.type) for argument in kernel.adj.args}
+    env = {label: of_type(label, warp_type) for label, warp_type in argument_types(kernel)}
     frame = Frame(code, record.fresh(), env, kernel=True)
     try:
         execute(record, frame, code.body)
@@ -117,7 +121,7 @@ def _end(record: Record, frame: Frame) -> State:
 
 def _unseen(kernel: Any, arrays: dict[str, Any]) -> Effects:
     """The effects of a kernel too large to be followed: anything may happen to each array."""
-    code = code_of(kernel.adj)
+    code = code_of(kernel)
     site = Site(code.file, code.first_line, code.lines[0].strip() if code.lines else "")
     effects = {}
     for name, warp_type in arrays.items():

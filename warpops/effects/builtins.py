@@ -9,10 +9,11 @@ from typing import Any
 
 import warp as wp
 
+from ..private.warp_source import overload
+from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
 from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown
 from .model import Site
-from .names import cast_type, holds_floats, known_type, overload
 from .record import Frame, Record
 from .values import (
     NO_TOKENS,

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..private.warp_source import lookup
+from ..private.warp_types import CONDITIONAL_LOSES_LOADS
 from . import conditions, numbers, places
 from .access import as_number, chosen, number, settled
 from .forms import NO_TRUTH
 from .functions import call
 from .joins import join, merge, with_tokens
-from .names import CONDITIONAL_LOSES_LOADS, as_abstract, lookup
+from .names import as_abstract
 from .places import spread
 from .record import Frame, Record
 from .state import State

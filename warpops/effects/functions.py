@@ -6,6 +6,9 @@ import ast
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..private import warp_source
+from ..private.warp_source import declared_overloads, grad_target, is_function, parameters
+from ..private.warp_types import holds_floats, is_array, is_generic, is_reference, is_struct
 from . import access, builtins, places
 from . import numbers as effects_numbers
 from .builtins import Arguments
@@ -14,21 +17,12 @@ from .joins import join, meet_must, never_taken, with_tokens
 from .names import (
     as_abstract,
     code_of,
-    declared_overloads,
     evaluate_static,
-    grad_target,
-    holds_floats,
     is_address_of,
-    is_array,
-    is_function,
-    is_generic,
     is_grad,
-    is_reference,
     is_static,
-    is_struct,
     is_type,
     of_type,
-    parameters,
     struct_field,
 )
 from .record import Frame, Record
@@ -361,7 +355,7 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
             env[name] = replace(value, const=NOTHING)
         else:
             env[name] = replace(value, const=NOTHING) if isinstance(value, Value) else value
-    callee = Frame(code_of(function.adj), record.fresh(), env, references)
+    callee = Frame(code_of(function), record.fresh(), env, references)
     for name in callee.code.looped & env.keys():
         env[name] = with_tokens(env[name], frozenset({Held(callee.id, name, 0)}))
     before = record.state
@@ -437,7 +431,7 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
         trace=merged(trace for value in values for trace in traces_of(value)),
     )
     result = record.doubting(record.needing(result, NO_TOKENS.union(*map(tokens_of, values)), site), doubts)
-    returned = getattr(function.adj, "arg_types", {}).get("return")
+    returned = warp_source.returned_type(function)
     if is_array(returned) or is_struct(returned):
         record.opaque.setdefault(site)
         return of_type(None, returned)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from ..private.warp_types import holds_floats
 from .forms import bare_coordinate
 from .model import Hazard, Site
-from .names import holds_floats
 from .races import raced, told_apart
 from .record import Access, Record
 from .values import Carried, Component, Counter, Held, Left, LocalArrayRead, Need, ReadOf, Through

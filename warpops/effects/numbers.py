@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..private.warp_source import overload
+from ..private.warp_types import holds_floats
 from .facts import closure
 from .forms import NO_FACTS, NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal
 from .model import Site
-from .names import holds_floats, overload
 from .record import Record
 from .values import NO_TOKENS, NOTHING, Doubt, Tokens, Value, merged
 

@@ -7,21 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..private.warp_source import member
+from ..private.warp_types import component_type, holds_floats, is_array, is_struct, known_type
 from . import access
 from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal
 from .joins import with_tokens
 from .model import Site
-from .names import (
-    as_abstract,
-    component_type,
-    holds_floats,
-    is_array,
-    is_struct,
-    known_type,
-    member,
-    mesh_array,
-    struct_field,
-)
+from .names import as_abstract, mesh_array, struct_field
 from .record import Frame, Record
 from .values import (
     NO_TOKENS,

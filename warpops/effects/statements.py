@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..private.warp_source import is_function
+from ..private.warp_types import adds_atomically, is_struct
 from . import access, builtins, numbers
 from . import loops as effects_loops
 from .access import as_number, number
@@ -14,7 +16,7 @@ from .expressions import OPERATORS, branch, evaluate
 from .forms import Earlier, Loop, Unknown
 from .functions import call
 from .joins import copied, with_tokens
-from .names import adds_atomically, is_function, is_struct, struct_field
+from .names import struct_field
 from .places import Place, load, locate
 from .record import Frame, Record
 from .values import (

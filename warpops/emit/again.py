@@ -80,7 +80,7 @@ class Again(Adjoint):
 
     def _quickly_made(self, slot: Slot) -> bool:
         """An array takes half the time without PyTorch's dispatcher."""
-        return checks.EMPTY_CPU is not None and slot.init in ("zeros", "empty")
+        return slot.init in ("zeros", "empty")
 
     def _name_allocator(self, device: str, used: bool) -> str:
         empty = self.text.local("empty")
@@ -194,7 +194,7 @@ class Again(Adjoint):
             self.bind_sizes()
             shapes = self.shapes_of(fresh)
             self._recall(device, *self._describe_adjoint(shapes, plan.arrays))
-            several = plan.zeroed_at_once and checks.EMPTY_CPU is not None
+            several = plan.zeroed_at_once
             empty = self._name_allocator(device, several)
             layouts = {slot.name: self._layout(slot, self._input_sizes(slot)) for slot in gradients if several}
             wants = {slot.name: self.text.free(f"needs_{slot.name}", "needs") for slot in plan.gradients}

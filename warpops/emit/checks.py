@@ -27,7 +27,7 @@ TORCH: Any = torch
 """What generated launches allocate with; the tests put an allocator here whose empty arrays are full of NaN."""
 
 EMPTY_CPU: Any = torch_guards.empty_strided_cpu
-"""What remembered launches on the CPU allocate with; None where this PyTorch has no such function."""
+"""What remembered launches on the CPU allocate with."""
 
 PACK_ERRORS = (struct.error, OverflowError, TypeError)
 

@@ -72,7 +72,6 @@ def waiting_allowed() -> Iterator[None]:
 def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     """``empty_strided(size, stride, dtype)`` on a CUDA device; PyTorch's short one takes the current device."""
     make = torch_guards.empty_strided_cuda
-    assert make is not None
     if torch.cuda.device_count() == 1:
         return make
 

@@ -15,7 +15,7 @@ import warp as wp
 
 from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
-from ..private.torch_modes import FAST
+from ..private.short import FAST
 from . import cuda, devices, native
 from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
 

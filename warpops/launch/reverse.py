@@ -26,10 +26,11 @@ def adjoint_kernel(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
         GradientError: it can't be written.
     """
     with _lock:
-        found = _made.get(kernel.adj)
+        key = warp_source.definition(kernel)
+        found = _made.get(key)
         if found is None:
             try:
-                found = _made[kernel.adj] = make_adjoint(kernel, plan)
+                found = _made[key] = make_adjoint(kernel, plan)
             except Exception as error:
                 raise _failed(kernel, plan, None, error) from error
         return found
@@ -82,11 +83,11 @@ class Reverse:
             try:
                 launcher.preload(device)
             except Exception as error:
-                raise _failed(self.kernel, self.plan, _made.get(self.kernel.adj), error) from error
+                raise _failed(self.kernel, self.plan, _made.get(warp_source.definition(self.kernel)), error) from error
         launcher.adjoint(device, dims, arguments, adjoints)
 
     @property
     def text(self) -> str:
         """What was written; empty as long as nothing is."""
-        made = _made.get(self.kernel.adj) if self._launcher is not None else None
+        made = _made.get(warp_source.definition(self.kernel)) if self._launcher is not None else None
         return "" if made is None else made.text

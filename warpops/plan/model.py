@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..effects import Effects, Hazard
 from ..kernel.signature import MISSING, KernelSignature, Leaf
-from ..private.torch_modes import FAST
+from ..private.short import FAST
 from ..rewrite.model import AdjointPlan
 from .declaration import Callback, Declaration
 from .extents import Extents

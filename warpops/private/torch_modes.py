@@ -1,94 +1,217 @@
 """PyTorch's private side: what is active on this thread. Dispatch modes, autocast, transforms, tracing, tangents.
 
-``tests/test_torch_private.py`` fails first when a new torch changes any of it.
+``tests/test_torch_private.py`` fails first when a new torch changes any of it; ``tests/test_taken_away.py`` does without.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad as forward_ad
+import torch.autograd.forward_ad as _forward_ad
 
-from . import locks
-
-FAST = os.environ.get("WARPOPS_FAST", "1") != "0"
-"""Take the short ways, an entry point's for ``wp.launch`` and a launch's for its raw op; ``WARPOPS_FAST=0`` forbids them."""
-
-functorch_level: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
-"""The innermost active torch.func transform; None outside of all."""
-
-autocast_active: Callable[[], bool] = torch._C._is_any_autocast_enabled
-
-increment_versions: Callable[[Sequence[torch.Tensor]], None] = torch._C._increment_version
-"""Tells autograd that tensors changed, as an in-place op of PyTorch's own would; inference tensors have no version."""
+from .short import either, found
 
 grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 
-dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
-"""How many ``TorchDispatchMode`` are active."""
 
-function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
-
-tracing: Callable[[], Any] = getattr(torch._C, "_get_tracing_state")  # noqa: B009
-"""The state of ``torch.jit.trace``; None outside of it."""
-
-profiling: Callable[[], bool] = torch._C._autograd._profiler_enabled
-raw_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-"""The handle of this thread's current stream on a CUDA device, by its number; None where PyTorch is built without."""
+# --- transforms -------------------------------------------------------------------------------------------------------
 
 
-def quick_apply(function: Any) -> Any:
-    """An autograd function's ``apply``, less what it does for torch.func; its backward is called with no detour."""
-    function._backward_cls.apply = function.backward
-    return super(torch.autograd.Function, function).apply
+class _WithoutRule(torch.autograd.Function):
+    """One that torch.func refuses, for having no ``setup_context``."""
+
+    @staticmethod
+    def forward(ctx: Any) -> None:
+        return None
 
 
-below_autograd: Any = getattr(torch._C, "_AutoDispatchBelowAutograd")  # noqa: B009
-"""A context in which operators are called as if nothing needed a gradient."""
+def _level_by_refusal() -> Any:
+    try:
+        return _WithoutRule.apply()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        return error
 
 
-def lowering_export() -> bool:
-    """Whether an exported program is being decomposed: its operators are recorded below autograd."""
-    return torch.compiler.is_exporting() and not torch.is_grad_enabled() and dispatch_modes() > 0
+functorch_level: Callable[[], Any] = either(lambda: torch._C._functorch.peek_interpreter_stack, _level_by_refusal)
+"""The innermost active torch.func transform, or what else tells that there is one; None outside of all."""
+
+
+def _shown_as(*kinds: str) -> Callable[[torch.Tensor], bool]:
+    return lambda tensor: functorch_level() is not None and repr(tensor).startswith(kinds)
+
+
+_is_batched: Callable[[torch.Tensor], bool] = either(
+    lambda: torch._C._functorch.is_batchedtensor, _shown_as("BatchedTensor(lvl")
+)
+_is_wrapped: Callable[[torch.Tensor], bool] = either(
+    lambda: torch._C._functorch.is_functorch_wrapped_tensor,
+    _shown_as("BatchedTensor(lvl", "GradTrackingTensor(lvl", "FunctionalTensor(lvl"),
+)
+
+
+def is_vmapped(values: tuple[Any, ...]) -> bool:
+    """Whether any value is batched by an active vmap."""
+    return any(isinstance(v, torch.Tensor) and _is_batched(v) for v in values)
+
+
+def is_wrapped(values: tuple[Any, ...]) -> bool:
+    """Whether any value belongs to an active transform."""
+    return any(isinstance(v, torch.Tensor) and _is_wrapped(v) for v in values)
 
 
 VMAP_KEY = "FuncTorchBatched"
 
 
+@functools.cache
+def _vmap_caller() -> Callable[..., Any]:
+    """Chosen at the first vmap: what it imports is a good part of PyTorch."""
+
+    def short() -> Callable[..., Any]:
+        from torch._functorch.autograd_function import custom_function_call_vmap_helper
+        from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+
+        def call(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            interpreter: Any = retrieve_current_functorch_interpreter()
+            return custom_function_call_vmap_helper(interpreter, rule, op, *arguments, **named)
+
+        return call
+
+    def twin(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        made: list[Callable[..., Any]] = []
+        library: Any = types.SimpleNamespace(impl=lambda name, function, *_, **__: made.append(function))
+        torch.library.register_vmap(op, rule, lib=library)
+        return made[0](None, *arguments, **named)
+
+    caller: Callable[..., Any] = either(short, twin)
+    return caller
+
+
 def call_vmap_rule(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Run a rule ``(info, in_dims, *args, **kwargs)`` for the innermost vmap, as PyTorch does its own."""
-    from torch._functorch.autograd_function import custom_function_call_vmap_helper
-    from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
-
-    interpreter: Any = retrieve_current_functorch_interpreter()
-    return custom_function_call_vmap_helper(interpreter, rule, op, *arguments, **named)
+    return _vmap_caller()(rule, op, arguments, named)
 
 
-DISPATCH_KEYS_OF_AUTOCAST = ("AutocastCPU", "AutocastCUDA")
+# --- tangents ---------------------------------------------------------------------------------------------------------
 
 
-def exclude_autocast() -> Any:
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
-        torch._C.DispatchKey.AutocastCUDA
-    )
-    return torch._C._ExcludeDispatchKeyGuard(keys)
+def _short_level() -> Any:
+    if not isinstance(_forward_ad._current_level, int):
+        raise NotImplementedError("another level")
+    return _forward_ad
+
+
+forward_ad: Any = either(_short_level, types.SimpleNamespace(_current_level=0))
+"""Its ``_current_level`` is negative where no tensor can have a tangent; where that is unknown, each tensor is asked."""
 
 
 def has_tangent(tensor: torch.Tensor) -> bool:
     """Whether a tensor carries a forward-mode tangent at the current level."""
-    if forward_ad._current_level < 0 or torch._C._functorch.is_batchedtensor(tensor):
+    if forward_ad._current_level < 0 or _is_batched(tensor):
         # PyTorch can't look into a batched tensor. Below the vmap the jvp of our autograd functions raises.
         return False
-    return forward_ad.unpack_dual(tensor).tangent is not None
+    return _forward_ad.unpack_dual(tensor).tangent is not None
 
 
-parse_schema: Callable[[str], torch.FunctionSchema] = torch._C.parse_schema
+# --- autograd ---------------------------------------------------------------------------------------------------------
 
-for _member in vars(torch._ops.OpOverload).values():
-    locks.renewed(getattr(_member, "lock", None))  # a cached_property's, until Python 3.11
+
+def _increment_each(tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+
+
+increment_versions: Callable[[Sequence[torch.Tensor]], None] = either(
+    lambda: torch._C._increment_version, _increment_each
+)
+"""Tells autograd that tensors changed, as an in-place op of PyTorch's own would; inference tensors have no version."""
+
+
+def _short_apply(function: Any) -> Any:
+    function._backward_cls.apply = function.backward
+    return super(torch.autograd.Function, function).apply
+
+
+def quick_apply(function: Any) -> Any:
+    """An autograd function's ``apply``, less what it does for torch.func; its backward is called with no detour."""
+    return either(lambda: _short_apply(function), function.apply)
+
+
+below_autograd: Any = found(lambda: getattr(torch._C, "_AutoDispatchBelowAutograd"))  # noqa: B009
+"""A context in which operators are called as if nothing needed a gradient; None where there is none."""
+
+
+# --- autocast ---------------------------------------------------------------------------------------------------------
+
+AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+"""The kinds of devices that the public operator has a cast for, and the keys that it is dispatched by."""
+
+autocast_active: Callable[[], bool] = either(
+    lambda: torch._C._is_any_autocast_enabled, lambda: any(map(torch.is_autocast_enabled, AUTOCAST))
+)
+
+
+def _short_exclude() -> Callable[[], Any]:
+    exclude, keys = torch._C._ExcludeDispatchKeyGuard, torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+    return lambda: exclude(keys)
+
+
+@contextlib.contextmanager
+def _switch_off() -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for kind in filter(torch.is_autocast_enabled, AUTOCAST):
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+exclude_autocast: Callable[[], Any] = either(_short_exclude, _switch_off)
+"""A context in which no operator casts."""
+
+
+# --- who watches ------------------------------------------------------------------------------------------------------
+
+
+def _perhaps() -> bool:
+    return True
+
+
+_count_modes: Callable[[], int] | None = found(lambda: torch._C._len_torch_dispatch_stack)
+dispatch_modes: Callable[[], int] = either(lambda: _count_modes, None) or _perhaps
+"""How many ``TorchDispatchMode`` are active. Where that, or one of the next two, can't be told, operators are called that
+each of them would hear of."""
+
+function_mode: Callable[[], bool] = either(lambda: torch._C._is_torch_function_mode_enabled, _perhaps)
+
+profiling: Callable[[], bool] = either(lambda: torch._C._autograd._profiler_enabled, _perhaps)
+
+tracing: Callable[[], Any] = either(lambda: getattr(torch._C, "_get_tracing_state"), getattr(torch.jit, "is_tracing"))  # noqa: B009
+"""Something true inside ``torch.jit.trace``."""
+
+raw_stream: Callable[[int], int] | None = either(lambda: getattr(torch._C, "_cuda_getCurrentRawStream"), None)  # noqa: B009
+"""The handle of this thread's current stream on a CUDA device, by its number; None where PyTorch is built without."""
+
+
+def lowering_export() -> bool:
+    """Whether an exported program is being decomposed: its operators are recorded below autograd.
+
+    Where that can't be told, the program holds raw operators, which can't be differentiated after.
+    """
+    return (
+        torch.compiler.is_exporting()
+        and not torch.is_grad_enabled()
+        and below_autograd is not None
+        and _count_modes is not None
+        and _count_modes() > 0
+    )
+
+
+# --- compiled code ----------------------------------------------------------------------------------------------------
 
 
 def constant_while_tracing(function: Any) -> Any:
@@ -97,56 +220,30 @@ def constant_while_tracing(function: Any) -> Any:
     return function
 
 
-class PublishedOverload(torch._ops.OpOverload):
-    """An overload that stands where its packet would: the packet's other overloads are found on it."""
-
-    def __getattr__(self, key: str) -> Any:
-        if key.startswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
-        return getattr(self._overloadpacket, key)
+def _short_count() -> Callable[[Callable[..., Any]], int]:
+    entries = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+    return lambda function: len(entries(function.__code__))
 
 
-def attach(namespace: str, name: str, overloads: dict[str, Any]) -> None:
-    """Let what ``torch.ops`` has for a name find these overloads, in place of objects that it would make anew."""
-    if overloads:
-        found = getattr(getattr(torch.ops, namespace), name)
-        for key, overload in overloads.items():
-            if overload is not found:
-                setattr(found, key, overload)
+cached_graphs: Callable[[Callable[..., Any]], int] = found(_short_count, lambda function: 0)
+"""How many compiled forms of a function Dynamo keeps: one per set of guards. 0 where nobody knows."""
 
 
-class RawOverload(torch._ops.OpOverload):
-    """A raw operator that lists and sets take for the public one: those of selective checkpointing meet raw ones."""
-
-    public: Any
-
-    def __eq__(self, other: object) -> bool:
-        return other is self or other is self.public
-
-    def __hash__(self) -> int:
-        return hash(self.public)
+def _short_require() -> Callable[..., None]:
+    require: Callable[..., None] = torch._check_with
+    require(ValueError, True, str)
+    return require
 
 
-def stand_for(raw: Any, public: Any) -> None:
-    """Make a raw operator's overload equal to the public one's."""
-    raw.__class__, raw.public = RawOverload, public
+def _require(error: type[Exception], condition: Any, message: Callable[[], str]) -> None:
+    if not condition:
+        raise error(message())
+
+
+require: Callable[[type[Exception], Any, Callable[[], str]], None] = either(_short_require, _require)
+"""Raise an error unless a condition holds; one on a size that isn't known yet holds, and is checked in the graph."""
 
 
 def replicates_implicitly(kind: Any) -> bool:
     """Whether ``torch.distributed.tensor.experimental.implicit_replication`` is on; ``kind`` is ``DTensor``."""
-    return bool(getattr(kind._op_dispatcher, "_allow_implicit_replication", False))
-
-
-def is_vmapped(values: tuple[Any, ...]) -> bool:
-    """Whether any value is batched by an active vmap."""
-    return any(isinstance(v, torch.Tensor) and torch._C._functorch.is_batchedtensor(v) for v in values)
-
-
-def cached_graphs(function: Callable[..., Any]) -> int:
-    """How many compiled forms of a function Dynamo keeps: one per set of guards."""
-    return len(torch._C._dynamo.eval_frame._debug_get_cache_entry_list(function.__code__))
-
-
-def is_wrapped(values: tuple[Any, ...]) -> bool:
-    """Whether any value belongs to an active transform."""
-    return any(isinstance(v, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(v) for v in values)
+    return bool(getattr(getattr(kind, "_op_dispatcher", None), "_allow_implicit_replication", False))

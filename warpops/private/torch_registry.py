@@ -1,19 +1,55 @@
 """PyTorch's private side: its registry of operators.
 
-``tests/test_torch_private.py`` fails first when a new torch changes any of it.
+``tests/test_torch_private.py`` fails first when a new torch changes any of it; ``tests/test_taken_away.py`` does without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from .torch_modes import PublishedOverload
+from . import locks
+from .short import FAST, either, found
 
 MOST_ARGUMENTS = 64
 """How many arguments PyTorch's dispatcher takes."""
+
+OpOverload: Any = type(torch.ops.aten.sin.default)
+
+for _member in vars(OpOverload).values():
+    locks.renewed(getattr(_member, "lock", None))  # a cached_property's, until Python 3.11
+
+parse_schema: Callable[[str], torch.FunctionSchema] | None = found(lambda: torch._C.parse_schema)
+"""Where there is none, no operator is ever taken out again."""
+
+
+class PublishedOverload(OpOverload):  # type: ignore[misc]
+    """An overload that stands where its packet would: the packet's other overloads are found on it."""
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
+        return getattr(self._overloadpacket, key)
+
+
+class RawOverload(OpOverload):  # type: ignore[misc]
+    """A raw operator that lists and sets take for the public one: those of selective checkpointing meet raw ones."""
+
+    public: Any
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.public
+
+    def __hash__(self) -> int:
+        return hash(self.public)
+
+
+def stand_for(raw: Any, public: Any) -> None:
+    """Make a raw operator's overload equal to the public one's."""
+    raw.__class__, raw.public = RawOverload, public
 
 
 def publish(namespace: str, name: str, overload: Any) -> None:
@@ -29,8 +65,23 @@ def publish(namespace: str, name: str, overload: Any) -> None:
     overload.op_overloads = lambda: [overload]
     space = getattr(torch.ops, namespace)
     setattr(space, name, overload)
-    if name in space._dir:  # PyTorch's walks over packets go by this list
-        space._dir.remove(name)
+    _unlist(space, name)
+
+
+def _unlist(space: Any, name: str) -> None:
+    """PyTorch's walks over packets go by this list."""
+    listed = getattr(space, "_dir", [])
+    if name in listed:
+        listed.remove(name)
+
+
+def attach(namespace: str, name: str, overloads: dict[str, Any]) -> None:
+    """Let what ``torch.ops`` has for a name find these overloads, in place of objects that it would make anew."""
+    if overloads:
+        found = getattr(getattr(torch.ops, namespace), name)
+        for key, overload in overloads.items():
+            if overload is not found:
+                setattr(found, key, overload)
 
 
 def forget(namespace: str, name: str, key: str | None = None) -> None:
@@ -40,11 +91,10 @@ def forget(namespace: str, name: str, key: str | None = None) -> None:
     """
     space = getattr(torch.ops, namespace)
     found = space.__dict__.get(name)
-    if found is None or (key is not None and isinstance(found, torch._ops.OpOverload) and found._overloadname != key):
+    if found is None or (key is not None and isinstance(found, OpOverload) and found._overloadname != key):
         return
     delattr(space, name)
-    if name in getattr(space, "_dir", []):
-        space._dir.remove(name)
+    _unlist(space, name)
 
 
 class Rules:
@@ -57,6 +107,10 @@ class Rules:
     def of_class(self, kind: type) -> Callable[..., Any] | None:
         raise NotImplementedError
 
+    def classes(self) -> Iterable[type]:
+        """Those that there are already."""
+        raise NotImplementedError
+
     def find(self, kind: type) -> Any:
         return self.own.find(kind) or self.of_class(kind)
 
@@ -64,17 +118,40 @@ class Rules:
         return getattr(self.own, name)
 
 
-def register_python_side(library: Any, name: str, fake: Callable[..., Any], rules: Rules) -> None:
-    """What PyTorch keeps of an operator outside of its dispatcher: its fake kernel, its rules for tensor subclasses.
+def _short_python_side() -> Callable[..., None]:
+    entries, kernel = torch._library.simple_registry.singleton, torch._library.utils.Kernel
+    entries.find, entries._data  # noqa: B018  # of another registry either is gone
 
-    It is what ``torch.library.register_fake`` and ``register_torch_dispatch`` do, without a look at the caller's source
-    file, without an undoing of each, since ``destroy`` drops the whole entry, and for classes that needn't exist yet.
-    """
-    entry = torch._library.simple_registry.singleton.find(name)
-    entry.fake_impl.kernels.append(torch._library.utils.Kernel(fake, "warpops"))
-    library.impl(name, fake, "Meta")
-    rules.own = entry.torch_dispatch_rules
-    entry.torch_dispatch_rules = rules  # type: ignore[assignment]
+    def register(library: Any, name: str, fake: Callable[..., Any], rules: Rules) -> None:
+        entry = entries.find(name)
+        entry.fake_impl.kernels.append(kernel(fake, "warpops"))
+        library.impl(name, fake, "Meta")
+        rules.own = entry.torch_dispatch_rules
+        entry.torch_dispatch_rules = rules  # type: ignore[assignment]
+
+    return register
+
+
+def _public_python_side(library: Any, name: str, fake: Callable[..., Any], rules: Rules) -> None:
+    torch.library.register_fake(name, fake, lib=library)
+    for kind in rules.classes():
+        torch.library.register_torch_dispatch(name, kind, rules.of_class(kind), lib=library)
+
+
+register_python_side: Callable[[Any, str, Callable[..., Any], Rules], None] = either(
+    _short_python_side, _public_python_side
+)
+"""What PyTorch keeps of an operator outside of its dispatcher: its fake kernel, its rules for tensor subclasses.
+
+The short way is what ``torch.library.register_fake`` and ``register_torch_dispatch`` do, without a look at the caller's
+source file, without an undoing of each, since ``destroy`` drops the whole entry, and for classes that needn't exist yet.
+"""
+
+
+def clear(library: Any) -> None:
+    """Have a library that PyTorch takes out look at no names on the way."""
+    with contextlib.suppress(AttributeError):
+        library._op_defs.clear()
 
 
 def destroy(library: Any) -> None:
@@ -82,16 +159,20 @@ def destroy(library: Any) -> None:
 
     PyTorch's own way clears a name whoever has it now, and once more when the library is collected.
     """
-    names = set(library._op_defs)
-    library._op_defs.clear()
-    torch.library._defs.difference_update(names)
-    library._destroy()
+    names = set(getattr(library, "_op_defs", ()))
+    clear(library)
+    with contextlib.suppress(AttributeError):
+        torch.library._defs.difference_update(names)
+    with contextlib.suppress(AttributeError):
+        library._destroy()
     for name in names:
-        torch._library.simple_registry.singleton._data.pop(name, None)
+        with contextlib.suppress(AttributeError):
+            torch._library.simple_registry.singleton._data.pop(name, None)
         namespace, _, rest = name.partition("::")
         forget(namespace, *rest.split("."))
 
 
 def shorten(overload: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Put ``make(way)`` in place of an operator's way into the dispatcher, for calls from Python."""
-    overload._op = make(overload._op)
+    if FAST and hasattr(overload, "_op"):
+        overload._op = make(overload._op)

@@ -340,7 +340,7 @@ def types_of(found: Any) -> Any:
 
 
 def watch_build(
-    adjoint: Any,
+    owner: Any,
     options: dict[str, Any],
     evaluated: Callable[[Any, Any], None],
     resolved: Callable[[Any, Any, list[str]], None],
@@ -348,12 +348,12 @@ def watch_build(
     """Let Warp generate the code of a function, and tell what it makes of each node. Nothing of Warp's changes.
 
     Args:
-        adjoint: the function's.
+        owner: the kernel or function.
         options: of the module.
         evaluated: called with each node and what came of it.
         resolved: called with each node in which a function was called, the overload, and the parameters given.
     """
-    own = copy.copy(adjoint)
+    own = copy.copy(owner.adj)
     own.used_by_backward_kernel = own.force_adjoint_codegen = False
     nodes: list[Any] = []
 

@@ -23,7 +23,7 @@ def _runtime() -> Any:
 
 def followed() -> bool:
     """Whether Warp shows, verifies or records each launch, so that none may pass by ``wp.launch``."""
-    return bool(_config.print_launches or _config.verify_cuda or _context.runtime._apic_capture is not None)  # type: ignore[attr-defined]
+    return bool(_config.print_launches or _config.verify_cuda or getattr(_runtime(), "_apic_capture", None) is not None)
 
 
 class Recorded:

@@ -17,6 +17,18 @@ import warp._src.types as _types
 RETAIN_GRAD = 1
 """Bit 0 of a descriptor's flags: a store leaves the adjoint in place."""
 
+CONDITIONAL_LOSES_LOADS = tuple(int(part) for part in wp.config.version.split(".")[:2]) < (1, 17)
+"""This Warp passes no gradient to an array element that is a branch of a conditional expression by itself."""
+
+
+_FLOATS = (wp.float16, wp.float32, wp.float64, getattr(wp, "bfloat16", wp.float16), float)
+
+
+_SCALARS = {float: wp.float32, int: wp.int32, bool: wp.bool}
+
+
+_SMALL_INTS = (wp.int8, wp.uint8, wp.int16, wp.uint16)
+
 
 def is_kernel(value: object) -> bool:
     return isinstance(value, wp.Kernel)
@@ -167,6 +179,64 @@ def struct_layout(warp_types: list[Any]) -> Any:
 def make_struct(title: str, fields: dict[str, Any]) -> Any:
     """A ``wp.struct`` type."""
     return wp.struct(type(title, (), {"__annotations__": fields, "__module__": __name__}), module="unique")
+
+
+def is_int(warp_type: Any) -> bool:
+    return isinstance(warp_type, type) and warp_type in _types.int_types
+
+
+def is_number(value: object) -> bool:
+    """Whether a Python object is a number, vector or matrix to Warp."""
+    return bool(_types.is_value(value))
+
+
+def is_struct(warp_type: Any) -> bool:
+    return isinstance(warp_type, _codegen.Struct)
+
+
+def is_reference(warp_type: Any) -> bool:
+    return bool(_types.is_reference(warp_type))
+
+
+def is_generic(warp_type: Any) -> bool:
+    return warp_type is Any or any(warp_type is t for t in (_types.Scalar, _types.Float, _types.Int))
+
+
+def holds_floats(dtype: Any) -> bool:
+    """Whether elements of this type can carry a gradient; True where it can't be told."""
+    if dtype is None or dtype is Any:
+        return True
+    if is_struct(dtype):
+        return any(holds_floats(variable.type) for variable in dtype.vars.values())
+    if is_array(dtype):
+        return holds_floats(dtype.dtype)
+    scalar = getattr(dtype, "_wp_scalar_type_", dtype)
+    if isinstance(scalar, type) and scalar in _FLOATS:
+        return True
+    return not (isinstance(scalar, type) and (scalar in _types.scalar_types or scalar in (int, bool, wp.bool)))
+
+
+def known_type(warp_type: Any) -> Any:
+    """The type of a number or vector; None for anything else."""
+    warp_type = _SCALARS.get(warp_type, warp_type) if isinstance(warp_type, type) else None
+    return warp_type if warp_type is not None and _types.type_is_value(warp_type) else None
+
+
+def cast_type(name: str) -> Any:
+    """The type that a cast of this name makes."""
+    return known_type({"float": float, "int": int, "bool": bool}.get(name) or getattr(wp, name, None))
+
+
+def component_type(warp_type: Any, indices: int) -> Any:
+    """The type of a part of a vector or matrix."""
+    shape = getattr(warp_type, "_shape_", ())
+    return getattr(warp_type, "_wp_scalar_type_", None) if len(shape) == indices else None
+
+
+def adds_atomically(dtype: Any) -> bool:
+    """Whether ``x[i] += v`` on elements of this type is an atomic addition."""
+    scalar = getattr(dtype, "_wp_scalar_type_", dtype)
+    return not (isinstance(scalar, type) and scalar in _SMALL_INTS)
 
 
 OBJECTS = (wp.Mesh, wp.Bvh, wp.HashGrid, wp.Volume)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-import warp as wp
+from collections.abc import Callable
+from typing import Any, Unpack
 
 from ..backward import declared_backward
 from ..build import build_backward
@@ -15,7 +13,7 @@ from ..calls.instances import Instance
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature
 from ..op import WarpOp
-from ..options import Dim
+from ..options import ProgramOptions
 from ..plan.declaration import Declaration, declare
 from ..plan.model import OpPlan
 from ..plan.planner import plan_op
@@ -24,19 +22,7 @@ from .kernel import as_program, declared_effects, program_signature
 
 
 def warp_program(
-    signature: str | None = None,
-    /,
-    *,
-    name: str | None = None,
-    shapes: Mapping[str, Dim] | None = None,
-    init: str | float | Mapping[str, str | float] | None = None,
-    mutates: str | Iterable[str] | None = None,
-    scratch: str | Iterable[str] | None = None,
-    sizes: str | Iterable[str] | None = None,
-    optional: str | Iterable[str] | None = None,
-    nondiff: str | Iterable[str] | None = None,
-    tensor_scalars: str | Iterable[str] | None = None,
-    backward: wp.Kernel | WarpOp | Callable[..., Any] | None = None,
+    signature: str | None = None, /, **options: Unpack[ProgramOptions]
 ) -> Callable[[Callable[..., None]], WarpOp]:
     """Make a function that launches several kernels one PyTorch operator.
 
@@ -94,22 +80,13 @@ def warp_program(
         raise SignatureError(
             'warp_program: give the signature first, as in @warp_program("x[n] -> y[n]"): the function isn\'t read'
         )
-    options = {
-        "name": name,
-        "shapes": shapes,
-        "init": init,
-        "mutates": mutates,
-        "scratch": scratch,
-        "sizes": sizes,
-        "optional": optional,
-        "nondiff": nondiff,
-        "tensor_scalars": tensor_scalars,
-        "backward": backward,
-    }
+    for option in options:
+        if option not in ProgramOptions.__annotations__:
+            raise TypeError(f"warp_program() got an unexpected keyword argument {option!r}")
     return lambda function: build(function, signature, options)
 
 
-def build(function: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
+def build(function: Any, signature: str | None, options: ProgramOptions) -> WarpOp:
     """Inspect, declare, plan, generate, register: as for a kernel, with the declaration believed."""
     program = as_program(function)
     declaration = declare(program.key, signature, **options)

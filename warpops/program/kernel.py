@@ -11,21 +11,17 @@ from ..effects import ArrayEffects, Effects, Site
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature, inspect_kernel
 from ..plan.declaration import Declaration
+from ..private import warp_source
 from ..private import warp_types as private_warp_types
 
 
-class Program:
+class Program(warp_source.Defined):
     """A program's function with its types: what a ``wp.Kernel`` is to a kernel's op."""
 
     def __init__(self, function: Callable[..., None], arguments: list[tuple[str, Any]]) -> None:
         self.func = function
         self.key = function.__name__
-        code = function.__code__
-        self.adj = types.SimpleNamespace(
-            args=[types.SimpleNamespace(label=label, type=warp_type) for label, warp_type in arguments],
-            filename=code.co_filename,
-            fun_lineno=code.co_firstlineno,
-        )
+        super().__init__(function, arguments)
         self.options: dict[str, Any] = {"enable_backward": True}
         self.is_generic = False
         self.overloads: dict[str, Any] = {}
@@ -35,7 +31,7 @@ class Program:
 
     def add_overload(self, warp_types: list[Any]) -> Program:
         """The program for concrete types, as for a generic kernel."""
-        labels = [argument.label for argument in self.adj.args]
+        labels = [name for name, _ in private_warp_types.argument_types(self)]
         return Program(self.func, list(zip(labels, warp_types, strict=True)))
 
 

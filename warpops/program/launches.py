@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 
 from ..effects import Effects, Premise
+from ..private.warp_types import argument_types
 from .memory import Ref, Value
 
 
@@ -40,7 +41,7 @@ class Launched:
         dims = (self.dim,) if isinstance(self.dim, int) else tuple(self.dim)
         label, axis = premise.right if isinstance(premise.right, tuple) else (str(premise.right), None)
         first, *path = label.split(".")
-        value = {a.label: v for a, v in zip(self.kernel.adj.args, self.arguments, strict=True)}.get(first)
+        value = {name: v for (name, _), v in zip(argument_types(self.kernel), self.arguments, strict=True)}.get(first)
         for part in path:
             value = value.fields.get(part) if isinstance(value, StructValue) else None
         if axis is not None:

@@ -350,8 +350,8 @@ class Run:
         private: list[Any] = []
         arrays = [self._rebuild(argument, private) for argument in event.arguments]
         adjoints: list[Any] = []
-        for argument, array in zip(kernel.adj.args, arrays, strict=True):
-            known = event.effects.arrays.get(argument.label)
+        for (label, _), array in zip(warp_types.argument_types(kernel), arrays, strict=True):
+            known = event.effects.arrays.get(label)
             if isinstance(array, wp.array):
                 if array.grad is not None and known is not None and known.misled:
                     raise GradientError(

@@ -133,7 +133,7 @@ class Registration:
             operators.library.define(f"{name}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
         overloads = {name: self._overload(name) for name in operators.schemas}
         ops = Ops(*overloads.values())
-        torch_modes.stand_for(ops.forward, ops.public)
+        torch_registry.stand_for(ops.forward, ops.public)
         self._open(ops)
         self._implement(operators, ops)
         return overloads, self.lease
@@ -182,10 +182,13 @@ class Registration:
         implement("", "Autograd", shim(run_public, ways))
         implement("", "CompositeExplicitAutograd", shim(run_public, ways))
         implement("", torch_modes.VMAP_KEY, shim(run_mapped, ways), with_keyset=True)
-        for key in torch_modes.DISPATCH_KEYS_OF_AUTOCAST:
+        for key in torch_modes.AUTOCAST.values():
             implement("", key, shim(run_cast, ways))
         implement("_fwd", "CompositeExplicitAutograd", shim(instances.forward))
-        implement("_fwd", "Autograd", shim(run_forward, ways) if self.plan.differentiable else fallthrough)
+        if self.plan.differentiable:
+            implement("_fwd", "Autograd", shim(run_forward, ways), with_keyset=True)
+        else:
+            implement("_fwd", "Autograd", fallthrough)
         implement("_fwd_", "Autograd", fallthrough)
         implement_into("_fwd_", ops.forward_into, forward_into)
         if ops.backward is not None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ..private import locks, torch_modes, torch_registry
+from ..private import locks, torch_registry
 
 _lock = locks.reentrant()
 _registering = False
@@ -67,9 +67,10 @@ class Registered:
     @functools.cached_property
     def entries(self) -> list[str]:
         """What they have in TorchScript's table, once they are defined."""
-        return [
-            _entry(torch_modes.parse_schema(f"{self.namespace}::{name}{text}")) for name, text in self.schemas.items()
-        ]
+        parse = torch_registry.parse_schema
+        if parse is None:
+            return []
+        return [_entry(parse(f"{self.namespace}::{name}{text}")) for name, text in self.schemas.items()]
 
 
 class Shim(functools.partial):  # type: ignore[type-arg]
@@ -121,7 +122,7 @@ def _leave() -> None:
     """At exit PyTorch takes all libraries out, in an order of its own: it mustn't look at names on the way."""
     for operators in _known:
         if operators.library is not None:
-            operators.library._op_defs.clear()
+            torch_registry.clear(operators.library)
 
 
 def release() -> None:
@@ -140,7 +141,7 @@ def _entry(schema: torch.FunctionSchema) -> str:
 
 
 def _sweep() -> None:
-    if _registering:
+    if _registering or torch_registry.parse_schema is None:
         return
     for operators in [one for one in _known if one.lease() is None]:
         if operators in _known and all(entry in _entries for entry in operators.entries):
@@ -186,4 +187,4 @@ def _publish(namespace: str, name: str) -> None:
         torch_registry.publish(namespace, name, left[-1])
     else:
         torch_registry.forget(namespace, name)
-    torch_modes.attach(namespace, name, _overloads.get((namespace, name), {}))
+    torch_registry.attach(namespace, name, _overloads.get((namespace, name), {}))

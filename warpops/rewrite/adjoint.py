@@ -13,8 +13,9 @@ from typing import Any
 
 import warp as wp
 
-from ..effects.names import code_of, declared_overloads, is_function
+from ..effects.names import code_of
 from ..private import warp_code, warp_types
+from ..private.warp_source import declared_overloads, is_function
 from .builtins import replace_builtins
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
 from .locals import as_vectors, local_arrays, stores_into
@@ -47,13 +48,13 @@ class AdjointKernel:
 
 def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
     """Write the kernel of a plan. Builds nothing."""
-    tools = Toolbox(code_of(kernel.adj).func)
+    tools = Toolbox(code_of(kernel).func)
     made: dict[Any, Any] = {}
     again: dict[Any, Any] = {}
     keys: dict[str, Any] = {}
     texts: list[str] = []
     found = warp_code.local_types(kernel)
-    own = code_of(kernel.adj).func
+    own = code_of(kernel).func
     result: Any = None
     for function, one in plan.functions.items():
         for python, owner, types, results in found:
@@ -69,7 +70,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
                 result = make_kernel(kernel, python_function, writer.name)
             else:
                 _function_of(writer, text, owner, keys, function in plan.writers)
-    codes = [code_of(one.owner.adj) for one in plan.functions.values()]
+    codes = [code_of(one.owner) for one in plan.functions.values()]
     lines = {code.func.__name__: (code.file, code.first_line) for code in codes}
     return AdjointKernel(result, "\n\n\n".join(texts) + "\n", lines)
 
@@ -170,7 +171,7 @@ class Writer:
         called = self.source.meaning(node)
         if not is_function(called) or called.is_builtin():
             return node
-        new = next((v for o in declared_overloads(called) if (v := versions.get(code_of(o.adj).func))), None)
+        new = next((v for o in declared_overloads(called) if (v := versions.get(code_of(o).func))), None)
         return node if new is None else name(self.named(new.key, new))
 
     # --- statements ---------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.names import Code, as_abstract, is_static, lookup, member
+from ..effects.names import Code, as_abstract, is_static
 from ..effects.values import Builtin
+from ..private.warp_source import lookup, member
 from .source import Names, function_tree, text_of
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from ..effects.names import as_abstract, is_function, is_reference, is_static, parameters
+from ..effects.names import as_abstract, is_static
 from ..effects.values import Builtin
+from ..private.warp_source import is_function, parameters
+from ..private.warp_types import is_reference
 from .source import Names, Source, UnreadableError
 
 Loop = ast.For | ast.While

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..effects.model import Effects, Hazard, LoopNeeds
-from ..effects.names import Code, code_of, declared_overloads, is_reference, parameters
-from ..private import warp_code
+from ..effects.names import Code, code_of
+from ..private import warp_code, warp_source
+from ..private.warp_source import declared_overloads, parameters
+from ..private.warp_types import is_reference
 from .flow import Place, builtin_name
 from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
@@ -34,9 +36,10 @@ class Choice:
 
 def choose_adjoint(kernel: Any, effects: Effects) -> Choice:
     """Decide what the adjoint launch of a kernel runs."""
-    found = _chosen.get(kernel.adj)
+    key = warp_source.definition(kernel)
+    found = _chosen.get(key)
     if found is None:
-        found = _chosen[kernel.adj] = _choose(kernel, effects)
+        found = _chosen[key] = _choose(kernel, effects)
     return found
 
 
@@ -78,7 +81,7 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     writers: set[Any] = set()
 
     def visit(owner: Any) -> None:
-        function = code_of(owner.adj).func
+        function = code_of(owner).func
         if function in owners:
             return
         owners[function] = owner
@@ -91,7 +94,7 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
             if all(_followed(overload) for overload in overloads):
                 for overload in overloads:
                     visit(overload)
-                together.append({code_of(overload.adj).func for overload in overloads})
+                together.append({code_of(overload).func for overload in overloads})
                 found |= together[-1]
         callees[function] = found
 
@@ -103,13 +106,13 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     for hazard in effects.hazards:
         if hazard.kind in CURED:
             changed[hazard.site.file].add(hazard.site.line)
-    order = _callees_first(code_of(kernel.adj).func, callees)
+    order = _callees_first(code_of(kernel).func, callees)
     for function in order:
         if callees[function] & writers:
             writers.add(function)
     chosen = {order[-1]} | writers
     for function in order:
-        code = code_of(owners[function].adj)
+        code = code_of(owners[function])
         wrong = any(loop.wrong for loop in needs.get(function, ()))
         if wrong or any(line in lines(code) for line in changed.get(code.file, ())):
             chosen.add(function)
@@ -120,7 +123,7 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
         if more <= chosen:
             break
         chosen |= more
-    codes = [code_of(owners[function].adj) for function in chosen]
+    codes = [code_of(owners[function]) for function in chosen]
     for hazard in effects.hazards:
         at = hazard.site
         if hazard.kind in CURED and not any(
@@ -130,7 +133,7 @@ def _plan(kernel: Any, effects: Effects) -> AdjointPlan:
     rewritten: dict[Any, FunctionPlan] = {}
     for function in order:
         if function in chosen:
-            code = code_of(owners[function].adj)
+            code = code_of(owners[function])
             remainders = frozenset(
                 (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
             )

@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.names import code_of, declared_overloads
+from ..effects.names import code_of
+from ..private.warp_source import declared_overloads, is_function
 from .flow import (
     Loop,
     Place,
@@ -130,8 +131,8 @@ class LoopPlanner:
         """What functions that are rewritten are given: they may make it again from that."""
         found: set[str] = set()
         for call, called in calls_in(self.source, [node]):
-            overloads = declared_overloads(called) if hasattr(called, "adj") else []
-            if any(code_of(overload.adj).func in self.rewritten for overload in overloads):
+            overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
+            if any(code_of(overload).func in self.rewritten for overload in overloads):
                 found |= set().union(*(self.uses.reads(a) for a in (*call.args, *(k.value for k in call.keywords))))
         return found
 
@@ -202,8 +203,8 @@ class LoopPlanner:
                 raise RefusedError(f"what the loop keeps depends on `{ast.unparse(call)}`", site)
         head = loop.test if isinstance(loop, ast.While) else loop.iter
         for call, called in calls_in(self.source, [head]):
-            overloads = declared_overloads(called) if hasattr(called, "adj") else []
-            if any(code_of(overload.adj).func in self.writers for overload in overloads):
+            overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
+            if any(code_of(overload).func in self.writers for overload in overloads):
                 raise RefusedError(f"`{ast.unparse(call)}` writes to arrays", site)
         inside = [s for s in loop.body if self.uses.reads(s) & queries(self.uses, loop)]
         if inside:

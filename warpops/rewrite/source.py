@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.names import Code, code_of, is_function, is_static, lookup, member
-from ..private import warp_code
+from ..effects.names import Code, code_of, is_static
+from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
+from ..private.warp_source import is_function, lookup, member
 
 
 class UnreadableError(Exception):
@@ -82,7 +83,7 @@ def read(owner: Any) -> Source:
     Raises:
         UnreadableError: it has none.
     """
-    text = owner.adj.source
+    text = warp_source.source_text(owner)
     try:
         tree = ast.parse(text).body[0]
     except (SyntaxError, TypeError) as error:
@@ -97,7 +98,7 @@ def read(owner: Any) -> Source:
     stored = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     local = stored | {a.arg for a in parameters}
     names = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name)} | local | {tree.name}
-    return Source(made, code_of(owner.adj), Names(names), local)
+    return Source(made, code_of(owner), Names(names), local)
 
 
 def function_tree(name: str, parameters: list[ast.arg], body: list[ast.stmt]) -> ast.FunctionDef:

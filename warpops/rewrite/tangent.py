@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.names import is_struct
-from ..private import warp_code, warp_types
+from ..private import warp_code, warp_source, warp_types
+from ..private.warp_types import is_struct
 from .source import make_func, make_function, make_kernel
 from .tangent_expressions import Expressions, stores
 from .tangent_scope import GrownError, Scope, TangentError
@@ -175,7 +175,7 @@ def _check(function: Any) -> None:
         raise TangentError(f"'{name}' has a replay of its own (func_replay), and no tangent rule")
     if any(warp_types.is_function_type(t) for t in function.input_types.values()):
         raise TangentError(f"'{name}' takes a function, and has no tangent rule")
-    if getattr(function.adj, "ref_params", None):
+    if warp_source.takes_references(function):
         raise TangentError(f"'{name}' takes a reference (wp.ref), and has no tangent rule")
 
 

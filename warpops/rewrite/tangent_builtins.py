@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..effects.names import is_array
 from ..private import warp_code, warp_types
+from ..private.warp_types import is_array
 from .tangent_compositions import COMPOSED, composed
 from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent, scalar_of

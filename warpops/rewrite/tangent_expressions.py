@@ -7,8 +7,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..effects.names import code_of, declared_overloads, is_array, is_function, is_static, is_struct, lookup, member
+from ..effects.names import code_of, is_static
 from ..private import warp_code
+from ..private.warp_source import declared_overloads, is_function, lookup, member, tree_of
+from ..private.warp_types import argument_types, is_array, is_struct
 from .tangent_builtins import Builtins
 from .tangent_rules import FLAT, ROWS
 from .tangent_scope import Form, Scope, has_tangent
@@ -305,16 +307,16 @@ def is_impure(builtin: Any) -> bool:
 @functools.cache
 def stores(function: Any) -> bool:
     """Whether a user's function, or one that it calls, writes to arrays."""
-    found = list(ast.walk(function.adj.tree))
+    found = list(ast.walk(tree_of(function)))
     callees = [node.func for node in found if isinstance(node, ast.Call)]
     names = {c.attr if isinstance(c, ast.Attribute) else getattr(c, "id", "") for c in callees}
     if any(name.startswith(("atomic_", "tile_")) for name in names):
         return True
-    arrays = {a.label for a in function.adj.args if is_array(a.type) or is_struct(a.type)}
+    arrays = {label for label, kind in argument_types(function) if is_array(kind) or is_struct(kind)}
     if not arrays:
         return False
     if any(isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load) for n in found):
         return True
-    code = code_of(function.adj)
+    code = code_of(function)
     others = [lookup(code, name) for name in names]
     return any(is_function(o) and not o.is_builtin() and any(map(stores, declared_overloads(o))) for o in others)

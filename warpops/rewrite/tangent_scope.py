@@ -10,8 +10,10 @@ from typing import Any
 
 import warp as wp
 
-from ..effects.names import code_of, is_array, is_struct, lookup
+from ..effects.names import code_of
 from ..private import warp_code, warp_types
+from ..private.warp_source import lookup
+from ..private.warp_types import is_array, is_struct
 from .source import Names
 from .tangent_text import is_simple
 from .typed import Typed
@@ -64,7 +66,7 @@ class Scope:
 
     def __init__(self, owner: Any, typed: Typed) -> None:
         self.owner, self.typed = owner, typed
-        self.code = code_of(owner.adj)
+        self.code = code_of(owner)
         used = {n.id for n in ast.walk(typed.tree) if isinstance(n, ast.Name)} | set(typed.arguments)
         self.names = Names(used | {typed.tree.name})
         self._locals = 0

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection
 from typing import Any
 
-from ..effects.names import is_array, is_struct
+from ..private.warp_types import is_array, is_struct
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
 from .tangent_text import dotted

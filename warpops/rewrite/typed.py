@@ -9,7 +9,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..private import warp_code
+from ..private import warp_code, warp_source, warp_types
 
 
 class UntypedError(Exception):
@@ -65,9 +65,9 @@ def typed(owner: Any, options: dict[str, Any]) -> Typed:
     Raises:
         UntypedError: Warp can't build it.
     """
-    found = Typed(owner.adj.tree.body[0], {a.label: a.type for a in owner.adj.args})
+    found = Typed(warp_source.tree_of(owner), dict(warp_types.argument_types(owner)))
     try:
-        warp_code.watch_build(owner.adj, options, found.record, found.resolved)
+        warp_code.watch_build(owner, options, found.record, found.resolved)
     except Exception as error:  # whatever Warp's code generation raises
         raise UntypedError(str(error)) from error
     return found

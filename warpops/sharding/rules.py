@@ -35,9 +35,11 @@ class Rules(torch_registry.Rules):
         self._ways, self._rows, self._suffix = ways, rows, suffix
 
     def of_class(self, kind: type) -> Callable[..., Any] | None:
-        module = sys.modules.get("torch.distributed.tensor")
-        base = getattr(module, "DTensor", None)
-        return self if base is not None and issubclass(kind, base) else None
+        return self if issubclass(kind, self.classes()) else None
+
+    def classes(self) -> tuple[type, ...]:
+        base = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+        return () if base is None else (base,)
 
     def __call__(self, kind: Any, operator: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         ways = self._ways()

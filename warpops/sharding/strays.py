@@ -12,18 +12,9 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..effects.names import (
-    Code,
-    as_abstract,
-    code_of,
-    declared_overloads,
-    is_function,
-    is_static,
-    is_type,
-    lookup,
-    member,
-)
+from ..effects.names import Code, as_abstract, code_of, is_static, is_type
 from ..effects.values import Builtin
+from ..private.warp_source import declared_overloads, is_function, lookup, member
 
 
 class _StraysError(Exception):
@@ -38,7 +29,7 @@ def strays(kernel: Any, rows: Iterable[str], others: Iterable[str]) -> str | Non
         rows: the arrays whose axis 0 is in question, by dotted name.
         others: all other arguments, and fields of struct arguments.
     """
-    code = code_of(kernel.adj)
+    code = code_of(kernel)
     try:
         _Walk(code, frozenset(rows), frozenset(others)).run()
     except _StraysError as reason:
@@ -194,7 +185,7 @@ class _Walk:
         for function in (f for one in inner if one is not None for f in declared_overloads(one)):
             if getattr(function, "native_snippet", None) is not None:
                 raise self.fail(node, "a native function is called")
-            self._function(code_of(function.adj), node)
+            self._function(code_of(function), node)
 
     def _function(self, code: Code, call: ast.Call) -> None:
         stored = {

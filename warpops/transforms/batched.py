@@ -80,7 +80,7 @@ def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
     kernel = plan.kernel.kernel
     if not warp_code.is_rewritable(kernel):
         raise UnbatchableError("the kernel was made in a way of its own")
-    code = code_of(kernel.adj)
+    code = code_of(kernel)
     labels = [slot.label for slot in plan.slots]
     rewritten = batch_source(
         warp_source.source_text(kernel), code, [s.label for s in arrays], labels, plan.effects.tid_rank or 0

@@ -25,7 +25,7 @@ from ..plan.declaration import Declaration, Term
 from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
-from ..private import warp_code
+from ..private import warp_code, warp_source
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
@@ -177,7 +177,7 @@ def _has_twin(slot: Slot, active: frozenset[str]) -> bool:
 
 def _dropped(plan: OpPlan) -> frozenset[str]:
     """Outputs that the kernel only stores to: nobody asks the tangent kernel for them."""
-    tree = plan.kernel.kernel.adj.tree
+    tree = warp_source.tree_of(plan.kernel.kernel)
     stores: dict[str, int] = {}
     for node in ast.walk(tree):
         target: ast.expr | None = None

@@ -1,0 +1,26 @@
+"""The house's nevers: what a room must not know of, lazily or for types alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support import HERE
+
+IMPORT = r"(?m)^ *(?:from|import) +"
+NEVERS = {
+    "effects": IMPORT + r"torch\b",
+    "plan": IMPORT + r"(torch\b|\.\.(arguments|calls|emit|launch|op|register|transforms)\b)",
+    "launch": IMPORT + r"\.\.(plan|arguments|calls|emit|op|register|transforms)\b",
+    "private": IMPORT + r"\.\.(?!errors\b)",
+    "(?!private)": r"torch\._[a-zA-Z]|warp\._src|\.adj\b",
+}
+"""By room: what no file of it says."""
+
+
+@pytest.mark.parametrize("room", NEVERS)
+def test_never(room):
+    package = HERE.parent / "warpops"
+    files = [path for path in package.rglob("*.py") if re.match(room, str(path.relative_to(package)))]
+    assert files and not [path for path in files if re.search(NEVERS[room], path.read_text())]
