@@ -30,7 +30,7 @@ from ..private.torch_modes import FAST
 from .dispatched import Dispatched
 from .helper_ops import copy_of
 from .instances import Instance, Instances
-from .remember import Remembered
+from .remember import Store, watched
 from .traced import Traced
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Ways(Conversions, Traced, Dispatched):
         self.vmap = registration.vmap
         self.rows = registration.rows
         self._make_transforms = registration.transforms
-        self.recall = Remembered(instances)
+        self.forwards, self.backwards = Store(instances, "forward"), Store(instances, "backward")
         self.functional = not plan.mutated and not plan.handles
         """Graphs hold the functional raw ops, and Inductor is taught to lower them over buffers that it plans."""
         self._lowered = False
@@ -106,7 +106,9 @@ class Ways(Conversions, Traced, Dispatched):
             "is_ordinary": torch_guards.is_ordinary,
             "launch_forward": self.instances.forward,
             "launch_backward": self.instances.backward,
-            "recall": self.recall,
+            "forwards": self.forwards,
+            "backwards": self.backwards,
+            "watched": watched,
             "NotRecalled": NOT_RECALLED,
             "guard_scalar": guard_number,
             "increment_version": increment_version,

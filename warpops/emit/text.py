@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import keyword
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class Text:
@@ -42,6 +42,9 @@ class Text:
 
     def add(self, line: str) -> None:
         self._lines.append("    " * self._indent + line)
+
+    def blank(self) -> None:
+        self._lines.append("")
 
     @contextlib.contextmanager
     def flat(self) -> Iterator[None]:
@@ -81,3 +84,12 @@ class Text:
 
     def result(self) -> str:
         return "\n".join(self._lines) + "\n"
+
+
+def tuple_of(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def targets(names: Sequence[str]) -> str:
+    """What a tuple is assigned to."""
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
