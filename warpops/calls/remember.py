@@ -18,9 +18,9 @@ import torch
 from ..arguments.call import bind_sizes, fresh_shape, launch_size
 from ..emit import checks
 from ..launch.packing import NOT_RECALLED, OutdatedError, dense_strides, descriptor, pairs_apart
-from ..private import torch_guards, torch_modes
-from ..private.torch_modes import FAST
+from ..private import torch_guards
 from ..private.warp_types import RETAIN_GRAD
+from .direct import watched
 from .instances import Instances
 
 _LONGEST = 64
@@ -136,12 +136,6 @@ class Into(Store):
                 self.gave_way(memory, error)
         self._run(*values)
         self.missed(values)
-
-
-def watched() -> bool:
-    """Whether somebody is to be told of operators that are called."""
-    modes = torch_modes
-    return not FAST or bool(modes.dispatch_modes() or modes.function_mode() or modes.profiling() or modes.tracing())
 
 
 def forward_into(instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:

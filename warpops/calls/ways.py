@@ -25,12 +25,13 @@ from ..arguments.vector import default_value, traced_nesting, traced_vector, wro
 from ..errors import ArgumentError, GradientError
 from ..launch.packing import NOT_RECALLED
 from ..plan.model import OpPlan
-from ..private import torch_guards, torch_modes
+from ..private import torch_modes
 from ..private.torch_modes import FAST
+from .direct import direct
 from .dispatched import Dispatched
 from .helper_ops import copy_of
 from .instances import Instance, Instances
-from .remember import Store, watched
+from .remember import Store
 from .traced import Traced
 
 if TYPE_CHECKING:
@@ -102,13 +103,11 @@ class Ways(Conversions, Traced, Dispatched):
             "dispatch_modes": torch_modes.dispatch_modes if FAST else (lambda: 1),
             "function_mode": torch_modes.function_mode,
             "profiling": torch_modes.profiling,
-            "tracing": torch_modes.tracing,
-            "is_ordinary": torch_guards.is_ordinary,
             "launch_forward": self.instances.forward,
             "launch_backward": self.instances.backward,
             "forwards": self.forwards,
             "backwards": self.backwards,
-            "watched": watched,
+            "direct": direct,
             "NotRecalled": NOT_RECALLED,
             "guard_scalar": guard_number,
             "increment_version": increment_version,

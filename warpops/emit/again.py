@@ -51,7 +51,11 @@ def write_again(w: Writer) -> dict[str, tuple[Key, ...]]:
 def _function(w: Writer, way: str, parameters: Iterable[str], more: Iterable[Key] = ()) -> Iterator[tuple[Key, ...]]:
     """The function of one way; it leaves where the kernel's code was replaced since."""
     constants = ("launch", "start", "module", "hashers", *(("pack_numbers",) if w.plan.numbers else ()), *more)
-    with w.text.function(w.function(f"{way}_again"), [*parameters, *(_constant(w, key) for key in constants)]):
+    with w.text.function(w.function(f"recalled_{way}"), [*parameters, *(_constant(w, key) for key in constants)]):
+        if way == "forward":
+            w.text.add(
+                '"""For tensors of sizes that were seen before; what is constant then is bound, from launch on."""'
+            )
         w.text.add(f"if {_constant(w, 'module')}.hashers is not {_constant(w, 'hashers')}:")
         w.text.add(f"    raise {w.provide('OutdatedError', OutdatedError)}")
         yield constants

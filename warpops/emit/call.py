@@ -219,7 +219,8 @@ class CallWriter(FunctionWriter):
                 else:
                     text.add(f"return {self.use('apply')}({arguments})")
                 text._indent -= 1
-            call = f"{self._way('forward', plan.inputs)}({arguments})"
+            tensors = [s.name for s in plan.inputs if s.is_array or s.role == "tensor_scalar"]
+            call = f"{self._way('forward', tensors)}({arguments})"
             count = len(plan.results)
             result = self._first_results(call)
             if plan.mutated:

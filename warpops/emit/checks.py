@@ -57,32 +57,28 @@ def describe_inputs(w: Writer, compare: bool = True, copied: Container[Slot] = (
             if compare:
                 w.refuse_if(wrong)
             if strided:
+                if loose := loosely(slot):
+                    if slot.role == "mutated" and compare:
+                        w.text.add(f"{w.local(slot, 'given')} = {slot.name}")
+                    w.text.add(f"if {loose}:")
+                    w.text.add(f"    {slot.name} = {slot.name}.contiguous()")
                 w.text.add(f"{stride} = {slot.name}.stride()")
-            if strided and (loose := loosely(w, slot)):
-                if slot.role == "mutated" and compare:
-                    w.text.add(f"{w.local(slot, 'given')} = {slot.name}")
-                w.text.add(f"if {loose}:")
-                w.text.add(f"    {slot.name} = {slot.name}.contiguous()")
-                w.text.add(f"    {stride} = {slot.name}.stride()")
         if slot.optional:
             w.text.add("else:")
             w.text.add(f"    {shape} = {f'{stride} = ' if strided else ''}{tuple_of(['0'] * rank)}")
 
 
-def loosely(w: Writer, slot: Slot) -> str:
+def loosely(slot: Slot) -> str:
     """The condition under which the component axes are not dense; empty where they always are."""
-    component, stride = slot.leaf.component or (), w.local(slot, "stride")
-    expected = dense_strides(component)
-    parts = [
-        f"{stride}[{slot.leaf.ndim + axis}] != {expected[axis]}" for axis, size in enumerate(component) if size != 1
-    ]
-    return " or ".join(parts)
+    component, rank = slot.leaf.component or (), slot.leaf.ndim
+    steps = zip(component, dense_strides(component), strict=True)
+    return " or ".join(f"{slot.name}.stride({rank + k}) != {step}" for k, (n, step) in enumerate(steps) if n != 1)
 
 
 def give_back(w: Writer) -> None:
     """What was changed in a dense copy goes back to the array that was given."""
     for slot in w.plan.mutated:
-        if loosely(w, slot):
+        if loosely(slot):
             given = w.local(slot, "given")
             there = f"{slot.name} is not None and " if slot.optional else ""
             w.text.add(f"if {there}{given} is not {slot.name}:")

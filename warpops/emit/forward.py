@@ -17,6 +17,9 @@ def write_allocate(w: Writer) -> None:
     axes = {slot.name: [w.local(slot, str(axis)) for axis in range(slot.leaf.ndim)] for slot in fresh}
     with w.text.function(w.function("allocate"), ["device", *(axis for slot in fresh for axis in axes[slot.name])]):
         w.text.add('"""Everything that the op makes: for the real op, its fake and compiled code alike."""')
+        if len(fresh) == 1:
+            w.text.add(f"return ({_allocation(w, fresh[0], axes[fresh[0].name])},)")
+            return
         for slot in fresh:
             w.text.add(f"{slot.name} = {_allocation(w, slot, axes[slot.name])}")
         w.text.add(f"return {w.tuple_of(fresh)}")

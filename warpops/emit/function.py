@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..plan.model import OpPlan, Slot
+from ..plan.model import OpPlan
 from .text import Text
 
 
@@ -62,36 +62,21 @@ class FunctionWriter:
 
     def _try_remembered(self, what: str, tensors: str, values: Sequence[str], names: str, call: str) -> None:
         """Recall a launch where one applies; what is written next, indented, is for where none does."""
-        text = self.text
-        recalled = text.free("recalled", "local")
-        text.add(f"{recalled} = {self._remembered(what, tensors, values)}")
-        text.add(f"if {recalled}:")
+        text, first = self.text, names.strip("(").split(",")[0]
+        condition = self._remembered(what, tensors, values)
+        text.add(f"{first} = None")
+        text.add(f"if {condition}:")
         text.add("    try:")
         text.add(f"        {names} = {call}")
         error = text.free("error", "local")
         text.add(f"    except {self.use('NotRecalled')} as {error}:")
         text.add(f"        {self.use(what)}.gave_way({text.free('memory', 'local')}, {error})")
-        text.add(f"        {recalled} = False")
-        text.add(f"if not {recalled}:")
+        text.add(f"if {first} is None:")
 
-    def _way(self, what: str, slots: Iterable[Slot], cotangents: Iterable[str] = ()) -> str:
-        """Choose between the launch itself and its raw op: the op where anything watches or changes dispatch."""
-        ordinary = self.use("is_ordinary")
-        tests = [f"{self.use('watched')}()"]
-        for slot in slots:
-            if slot.is_array:
-                test = f"not {ordinary}({slot.name})"
-                tests.append(f"({slot.name} is not None and {test})" if slot.optional else test)
-            elif slot.role == "tensor_scalar":
-                tests.append(f"not {ordinary}({slot.name})")
-        for name in cotangents:
-            tests.append(f"({name} is not None and not {ordinary}({name}))")
-        given = [slot for slot in slots if slot.is_array and not slot.optional and slot.is_input]
-        if given:
-            tests.append(f"{given[0].name}.is_meta")
-        way, op, launch = self.text.free(what, "way"), self.use(f"{what}_op"), self.use(f"launch_{what}")
-        self.text.add(f"{way} = {op} if {' or '.join(tests)} else {launch}")
-        return way
+    def _way(self, what: str, tensors: Iterable[str]) -> str:
+        """The launch itself, or its raw op, where anything watches or changes dispatch."""
+        launch, op = self.use(f"launch_{what}"), self.use(f"{what}_op")
+        return f"({launch} if {self.use('direct')}({', '.join(tensors)}) else {op})"
 
     def _emit_function(self) -> None:
         text, plan = self.text, self.plan
@@ -122,7 +107,7 @@ class FunctionWriter:
                     if recalls:
                         self._try_remembered("forwards", self._given(), arguments, names, self._recalled())
                     with text.deeper() if recalls else text.flat():
-                        text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
+                        text.add(f"{names} = {self._way('forward', tensors)}({given})")
                     if alive:
                         text.add(f"{alive[0]} = None")
                         text.add(f"ctx.alive = {self.use('alive')}({', '.join(plan.handles)})")
@@ -191,7 +176,7 @@ class FunctionWriter:
                         call = f"{text.free('memory', 'local')}.run({', '.join(parts[:-1])})"
                         self._try_remembered("backwards", arrays, parts, "grads", call)
                     with text.deeper() if plan.recalls_backward else text.flat():
-                        text.add(f"grads = {self._way('backward', [*plan.inputs, *plan.kept], live)}({given})")
+                        text.add(f"grads = {self._way('backward', [*tensors, *kept, *live])}({given})")
                         if plan.recalls_backward:
                             text.add(f"{self.use('backwards')}.missed({self.tuple_of(parts)})")
                 out = ["None"] * len(arguments)
