@@ -262,13 +262,7 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
     assert forward_into is not None
     if any(slot.leaf.generic and not slot.is_array for slot in plan.inputs):
         # A remembered launch is found by its tensors; a number's type would have to be compared as well.
-        instance = dataclasses.replace(
-            instance,
-            recall_forward=None,
-            recall_forward_into=None,
-            recall_backward=None,
-            recall_backward_into=None,
-        )
+        instance = dataclasses.replace(instance, again={})
     if live >= {*cotangents, *gradients} or instance.backward is None:
         return dataclasses.replace(
             instance,
@@ -302,8 +296,7 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
         instance,
         forward=forward,
         forward_into=forward_into,
-        recall_backward=None,
-        recall_backward_into=None,
+        again={way: made for way, made in instance.again.items() if way.startswith("forward")},
         prepare=aligned_prepare,
         backward_into=aligned_backward_into,
         backward=aligned_backward,

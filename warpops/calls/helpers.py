@@ -16,11 +16,12 @@ from ..arguments.struct import field_reader
 from ..arguments.tensor_scalar import traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
 from ..launch.packing import NOT_RECALLED
-from ..private import torch_guards, torch_modes
+from ..private import torch_modes
 from .copies import copy_of
+from .direct import direct
 from .own_backward import custom_backward
 from .refusal import explain_failure, refuser
-from .remember import Remembered
+from .remember import Store
 from .special import backward_again, increment_version, refuse_gradient, refuse_mutation, resolve_negated, special
 from .traced import traced_backward, traced_forward
 from .ways import Ways
@@ -35,8 +36,7 @@ SHARED: dict[str, Any] = {
     "dispatch_modes": torch_modes.dispatch_modes,
     "function_mode": torch_modes.function_mode,
     "profiling": torch_modes.profiling,
-    "tracing": torch_modes.tracing,
-    "is_ordinary": torch_guards.is_ordinary,
+    "direct": direct,
     "NotRecalled": NOT_RECALLED,
     "Tensor": torch.Tensor,
     "AutogradFunction": torch.autograd.Function,
@@ -75,7 +75,8 @@ def helpers(ways: Ways) -> dict[str, Any]:
         "refuse_traced": refuse_traced,
         "launch_forward": ways.instances.forward,
         "launch_backward": ways.instances.backward,
-        "recall": Remembered(ways.instances),
+        "forwards": Store(ways.instances, "forward"),
+        "backwards": Store(ways.instances, "backward"),
         "public_op": ways.ops.public,
         "forward_op": ways.ops.forward,
         "backward_op": ways.ops.backward,

@@ -5,7 +5,62 @@ from __future__ import annotations
 import builtins
 import contextlib
 import keyword
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+WIDTH = 120
+_BREAK = re.compile(r"(?<=,) | (?=(?:or|and|if|else) )")
+
+
+def wrapped(indent: str, line: str) -> list[str]:
+    """A statement, or a part of one that is in brackets, as lines of at most ``WIDTH``."""
+    if len(indent) + len(line) <= WIDTH:
+        return [indent + line]
+    if line.endswith(","):
+        return _filled(indent, line)
+    end = len(line.rstrip(":"))
+    opened = _opening(line, end)
+    if line.startswith("if "):
+        head, inside, tail = "if (", line[3:end], "):"
+    elif 0 < opened < WIDTH - len(indent):
+        while opened + 1 < end - 1 and _opening(line, end - 1) == opened + 1:
+            opened, end = opened + 1, end - 1
+        head, inside, tail = line[: opened + 1], line[opened + 1 : end - 1], line[end - 1 :]
+    else:
+        start = len("return ") if line.startswith("return ") else line.index(" = ") + 3
+        head, inside, tail = f"{line[:start]}(", line[start:], ")"
+    return [indent + head, *_filled(f"{indent}    ", inside), indent + tail]
+
+
+def _deeper(letter: str) -> int:
+    return (letter in "([{") - (letter in ")]}")
+
+
+def _opening(line: str, end: int) -> int:
+    """Where the bracket opens that closes just before ``end``; -1 where there is none."""
+    depth = 0
+    for at in range(end - 1, -1, -1):
+        depth += _deeper(line[at])
+        if not depth:
+            return at if at < end - 1 else -1
+    return -1
+
+
+def _filled(indent: str, text: str) -> list[str]:
+    """The parts of a list or of a condition, as many in a line as fit."""
+    parts, start, depth = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += _deeper(letter)
+        if not depth and _BREAK.match(text, at):
+            parts.append(text[start:at])
+            start = at + 1
+    lines: list[str] = []
+    for part in [*parts, text[start:]]:
+        if lines and len(lines[-1]) + 1 + len(part) <= WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(indent + part)
+    return lines
 
 
 class Text:
@@ -41,7 +96,10 @@ class Text:
         return self.free(name, "size")
 
     def add(self, line: str) -> None:
-        self._lines.append("    " * self._indent + line)
+        self._lines += wrapped("    " * self._indent, line)
+
+    def blank(self) -> None:
+        self._lines.append("")
 
     @contextlib.contextmanager
     def flat(self) -> Iterator[None]:
@@ -81,3 +139,12 @@ class Text:
 
     def result(self) -> str:
         return "\n".join(self._lines) + "\n"
+
+
+def tuple_of(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def targets(names: Sequence[str]) -> str:
+    """What a tuple is assigned to."""
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)

@@ -171,6 +171,16 @@ class OpPlan:
         return tuple(slot for slot in self.slots if slot.saved)
 
     @cached_property
+    def temporaries(self) -> tuple[Slot, ...]:
+        """Arrays that gradients pass through without being inputs or results."""
+        return tuple(s for s in self.slots if s.role in ("scratch", "mutated") and s.leaf.differentiable)
+
+    @cached_property
+    def numbers(self) -> tuple[Slot, ...]:
+        """The kernel's arguments that aren't arrays."""
+        return tuple(slot for slot in self.slots if not slot.is_array and slot.role != "size")
+
+    @cached_property
     def mutated(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.role == "mutated")
 
