@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .ways import Ways
+from .ways import Ways, one_or_many
 
 
 def loaded() -> bool:
@@ -88,8 +88,7 @@ def _lower_forward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
     for slot in plan.fresh:
         made[slot.name] = _like(values[slot.name], slot.fill)
     _call(ways.ops.forward_into, [*arguments, *made.values()])
-    returned = tuple(made[slot.name] for slot in ways.plan.returned)
-    return returned[0] if len(returned) == 1 else returned
+    return one_or_many(tuple(made[slot.name] for slot in ways.plan.returned))
 
 
 def _lower_backward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
