@@ -20,10 +20,9 @@ by_key: weakref.WeakValueDictionary[str, Ways] = weakref.WeakValueDictionary()
 class Lease:
     """Keeps an op's operators registered. Held by the ``WarpOp``, by pending backwards, and for good once compiled."""
 
-    __slots__ = ("__weakref__", "key", "lowered", "name", "transforms")
+    __slots__ = ("__weakref__", "lowered", "transforms")
 
-    def __init__(self, name: str, key: str) -> None:
-        self.name, self.key = name, key
+    def __init__(self) -> None:
         self.transforms: Any = None
         self.lowered = False
         """Inductor was taught to lower the op."""

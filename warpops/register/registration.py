@@ -11,6 +11,7 @@ import functools
 import hashlib
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,29 +41,26 @@ _taken: set[str] = set()
 """The contracts that are registered, as ``namespace::name.hash``."""
 
 
+@dataclass(eq=False)
 class Registration:
     """Everything that PyTorch holds of one op."""
 
-    def __init__(
-        self,
-        name: str,
-        plan: OpPlan,
-        instances: Instances,
-        transforms: Callable[[Ways], Any],
-        backward: OwnBackward | None = None,
-        vmap: Callable[..., Any] | None = None,
-        *,
-        title: str | None = None,
-        numbered: bool = False,
-    ) -> None:
-        """``transforms`` makes the op's functions for torch.func; ``title`` is its name in messages, if that is another."""
-        self.name, self.plan, self.instances = name, plan, instances
-        self.transforms, self.backward, self.vmap = transforms, backward, vmap
-        self.title, self.numbered = title or name, numbered
-        self.emitter = CallWriter(name, plan)
-        self.schemas = Schemas(plan)
-        self.namespace, self.basename = name.split("::")
-        self.rows = find_rows(plan)
+    name: str
+    plan: OpPlan
+    instances: Instances
+    transforms: Callable[[Ways], Any]
+    """Makes the op's functions for torch.func."""
+    backward: OwnBackward | None = None
+    vmap: Callable[..., Any] | None = None
+    title: str | None = None
+    """Its name in messages, where that is another."""
+    numbered: bool = False
+
+    def __post_init__(self) -> None:
+        self.emitter = CallWriter(self.name, self.plan)
+        self.schemas = Schemas(self.plan)
+        self.namespace, self.basename = self.name.split("::")
+        self.rows = find_rows(self.plan)
         self._check_size()
         self.contract = contract_hash(self._contract_parts(), self._callables())
         self._register()
@@ -127,7 +125,7 @@ class Registration:
             self.key = f"{self.contract}_{number}"
         operators.done = functools.partial(_taken.discard, f"{self.name}.{self.key}")
         _taken.add(f"{self.name}.{self.key}")
-        self.lease = Lease(self.name, self.key)
+        self.lease = Lease()
         for name, schema in operators.schemas.items():
             torch_registry.forget(self.namespace, name)
             operators.library.define(f"{name}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
@@ -146,7 +144,7 @@ class Registration:
         """Make the record of the op, and what the user calls."""
         self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
         self.ways = Ways(
-            name=self.title,
+            name=self.title or self.name,
             key=f"{self.name}.{self.key}",
             plan=self.plan,
             instances=self.instances,

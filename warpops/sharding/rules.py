@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ..arguments.call import measure
-from ..calls.ways import Ways
+from ..calls.ways import Ways, many, one_or_many
 from ..errors import ArgumentError
 from ..private import torch_modes, torch_registry
 
@@ -79,9 +79,7 @@ def _run_forward(
     results = run(layout.local(arguments))
     if not returned:
         return None
-    many = results if isinstance(results, tuple) else (results,)
-    wrapped = tuple(layout.wrap(one, layout.placements, layout.whole_shape(one)) for one in many)
-    return wrapped if isinstance(results, tuple) else wrapped[0]
+    return one_or_many(tuple(layout.wrap(one, layout.placements, layout.whole_shape(one)) for one in many(results)))
 
 
 def _backward(

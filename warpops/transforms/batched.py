@@ -25,7 +25,7 @@ from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code, warp_source, warp_types
 from ..rewrite.batch import UnbatchableError, batch_source
-from ..rewrite.source import make_function, make_kernel
+from ..rewrite.source import Names, make_function, make_kernel
 
 MAX_RANK = 4
 """Dimensions of Warp's arrays and of its launches."""
@@ -112,7 +112,8 @@ def _lifted_type(warp_type: Any, path: tuple[str, ...], lifted: set[tuple[str, .
 
 def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
     """What a user would have declared for the batched kernel."""
-    size = name(_batch_name(plan))
+    taken = {used for slot in plan.slots for used in (slot.label, slot.name)} | plan.size_names
+    size = name(Names(taken).fresh("batch"))
     batched = {slot.name for slot in arrays}
 
     def dims_of(slot: Slot) -> tuple[Expr | None, ...] | None:
@@ -157,14 +158,6 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
         block_dim=own.block_dim,
         tiled=own.tiled,
     )
-
-
-def _batch_name(plan: OpPlan) -> str:
-    taken = {name for slot in plan.slots for name in (slot.label, slot.name)} | plan.size_names
-    found = "batch"
-    while found in taken:
-        found += "_"
-    return found
 
 
 def _lifted_callable(

@@ -14,10 +14,11 @@ from ..calls.special import cast, special
 from ..calls.ways import many
 from ..emit.call import CallWriter
 from ..errors import GradientError
-from ..plan.model import OpPlan, Slot
+from ..plan.model import OpPlan
 from ..private import torch_registry
 from ..private.compiled import compile_text
 from ..register.unregister import Registered, Shim, register
+from ..rewrite.source import Names
 
 if TYPE_CHECKING:
     from ..register.registration import Registration
@@ -76,7 +77,8 @@ class TangentOp:
         self._results = plan.cotangents
         if not self._slots or not self._results:
             raise GradientError(f"{registration.name}: tangent: {plan.gradient_why}")
-        names = _names(plan, self._slots)
+        taken = Names({slot.name for slot in plan.slots} | {parameter.name for parameter in plan.parameters})
+        names = [taken.fresh(f"tangent_{slot.name}") for slot in self._slots]
         self._register(registration, names)
         emitter = _Emitter(self.name, plan, names)
         found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
@@ -144,19 +146,6 @@ class TangentOp:
             if s.differentiable
         ]
         return (*many(results), *made)
-
-
-def _names(plan: OpPlan, slots: list[Slot]) -> list[str]:
-    """The arguments that take tangents."""
-    taken = {slot.name for slot in plan.slots} | {parameter.name for parameter in plan.parameters}
-    names = []
-    for slot in slots:
-        name = f"tangent_{slot.name}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        names.append(name)
-    return names
 
 
 def _dispatched(reference: Any) -> Callable[..., Any]:
