@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..emit.call import CallWriter
+from ..emit.text import tuple_of
 from ..errors import GradientError
 from ..plan.model import OpPlan, Slot
 from ..private import torch_registry
@@ -39,7 +40,7 @@ class _Emitter(CallWriter):
                 self._emit_traced()
             self._emit_numbers()
             self._emit_device()
-            given = f"{self.tuple_of(self.plan.arguments)}, {self.tuple_of(self.tangents)}"
+            given = f"{tuple_of(self.plan.arguments)}, {tuple_of(self.tangents)}"
             self.text.add(f"return {self.use('derive')}({given})")
 
     def _public_arguments(self) -> str:
