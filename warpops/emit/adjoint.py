@@ -54,7 +54,13 @@ def write_prepare(w: Writer) -> None:
             elif not slot.null_adjoint_safe:
                 device = ", device" if plan.device_argument else ""
                 absent = f"{w.provide(f'zeros_of_{slot.name}', _zeros_of(w, slot))}({w.values()}{device})"
-            text.add(f"{grad} = {absent} if {grad} is None else {made}")
+            if absent == "None":
+                text.add(f"{grad} = None if {grad} is None else {made}")
+                continue
+            with text.indented(f"if {grad} is None:"):
+                text.add(f"{grad} = {absent}")
+            with text.indented("else:"):
+                text.add(f"{grad} = {made}")
         for slot in plan.gradient_buffers:
             conditions = [f"{slot.name} is not None"] if slot.optional else []
             conditions += [f"needs[{plan.gradients.index(slot)}]"] if slot.null_adjoint_safe else []
@@ -62,7 +68,7 @@ def write_prepare(w: Writer) -> None:
             text.add(
                 f"{grad_name(w, slot)} = {buffer}" + (f" if {' and '.join(conditions)} else None" if conditions else "")
             )
-        text.add(f"return {tuple_of([*(slot.name for slot in given), *buffers(w)])}")
+        text.add(f"return {targets([*(slot.name for slot in given), *buffers(w)])}")
 
 
 def _unless_none(slot: Slot, text: str) -> str:

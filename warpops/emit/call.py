@@ -12,6 +12,7 @@ from ..arguments.vector import nestings
 from ..kernel.signature import MISSING
 from ..plan.model import OpPlan, Slot
 from .function import FunctionWriter
+from .text import tuple_of
 
 
 class CallWriter(FunctionWriter):
@@ -62,7 +63,7 @@ class CallWriter(FunctionWriter):
 
     def _emit_call(self) -> None:
         text, _plan = self.text, self.plan
-        arguments = self.tuple_of(self.plan.arguments)
+        arguments = tuple_of(self.plan.arguments)
         with text.indented(f"def {self.use('call')}({self.parameters()}):"):
             self._open_structs(False)
             text.add(f"if {self.use('is_compiling')}():")
@@ -224,14 +225,14 @@ class CallWriter(FunctionWriter):
             count = len(plan.results)
             result = self._first_results(call)
             if plan.mutated:
-                text.add(f"results = {result}")
+                text.add(f"results = {result}" if count else result)
                 self._bump()
                 text.add("return results" if count else "return None")
             else:
                 text.add(f"return {result}")
             text._indent -= 1
             text.add("except (AttributeError, TypeError, RuntimeError):")
-            text.add(f"    {self.use('explain_failure')}({self.tuple_of(plan.arguments)})")
+            text.add(f"    {self.use('explain_failure')}({tuple_of(plan.arguments)})")
             text.add("    raise")
 
     def _wants_grad(self, slots: Sequence[Slot]) -> str:
@@ -252,10 +253,10 @@ class CallWriter(FunctionWriter):
             return
         guarded = [s for s in plan.inputs if s.is_array and (s.role == "mutated" or not plan.results)]
         self.text.add(f"if {self._wants_grad(guarded)}:")
-        self.text.add(f"    {self.use('refuse_mutation')}({self.tuple_of(self.plan.arguments)})")
+        self.text.add(f"    {self.use('refuse_mutation')}({tuple_of(self.plan.arguments)})")
         negated = [f"{s.name}.is_neg()" for s in plan.mutated]
         negated = [
             f"({s.name} is not None and {n})" if s.optional else n for s, n in zip(plan.mutated, negated, strict=True)
         ]
         self.text.add(f"if {' or '.join(negated)}:")
-        self.text.add(f"    return {self.use('resolve_negated')}({self.tuple_of(self.plan.arguments)})")
+        self.text.add(f"    return {self.use('resolve_negated')}({tuple_of(self.plan.arguments)})")

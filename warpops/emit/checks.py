@@ -53,7 +53,10 @@ def describe_inputs(w: Writer, compare: bool = True, copied: Container[Slot] = (
         wrong += [f"{shape}[{leaf.ndim + k}] != {size}" for k, size in enumerate(leaf.component)]
         strided = w.step.dense and slot not in copied
         with w.text.indented(f"if {slot.name} is not None:") if slot.optional else w.text.flat():
-            w.text.add(f"{shape} = {slot.name}.shape")
+            if slot.optional:
+                w.text.add(f"{shape} = {slot.name}.shape")
+            else:
+                w.text.let(shape, f"{slot.name}.shape")
             if compare:
                 w.refuse_if(wrong)
             if strided:
@@ -62,7 +65,10 @@ def describe_inputs(w: Writer, compare: bool = True, copied: Container[Slot] = (
                         w.text.add(f"{w.local(slot, 'given')} = {slot.name}")
                     w.text.add(f"if {loose}:")
                     w.text.add(f"    {slot.name} = {slot.name}.contiguous()")
-                w.text.add(f"{stride} = {slot.name}.stride()")
+                if slot.optional:
+                    w.text.add(f"{stride} = {slot.name}.stride()")
+                else:
+                    w.text.let(stride, f"{slot.name}.stride()")
         if slot.optional:
             w.text.add("else:")
             w.text.add(f"    {shape} = {f'{stride} = ' if strided else ''}{tuple_of(['0'] * rank)}")
@@ -146,7 +152,7 @@ def bind_sizes(w: Writer) -> Sizes:
             if dim.is_name and str(dim.value) not in sizes and not slot.optional:
                 size = w.text.size(str(dim.value))
                 sizes[str(dim.value)] = size
-                w.text.add(f"{size} = {text}")
+                w.text.let(size, text)
             else:
                 later.append((slot, axis, dim))
     unbound: set[str] = set()

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..plan.model import Slot
 from . import checks
+from .text import tuple_of
 from .writer import Shapes, Sizes, Writer
 
 
@@ -22,15 +23,15 @@ def write_allocate(w: Writer) -> None:
             return
         for slot in fresh:
             w.text.add(f"{slot.name} = {_allocation(w, slot, axes[slot.name])}")
-        w.text.add(f"return {w.tuple_of(fresh)}")
+        w.text.add(f"return {w.targets(fresh)}")
 
 
 def _allocation(w: Writer, slot: Slot, sizes: list[str]) -> str:
-    shape = ", ".join([*sizes, *map(str, slot.leaf.component or ())])
+    shape = [*sizes, *map(str, slot.leaf.component or ())]
     options = f"dtype={w.dtype(slot)}, device=device"
     if slot.fill is None or slot.init == "zeros":
-        return f"{w.torch}.{slot.init}({shape}, {options})"
-    return f"{w.torch}.full(({shape},), {number(slot.fill)}, {options})"
+        return f"{w.torch}.{slot.init}({', '.join(shape)}, {options})"
+    return f"{w.torch}.full({tuple_of(shape)}, {number(slot.fill)}, {options})"
 
 
 def number(value: Any) -> str:
@@ -83,9 +84,8 @@ def write_forward_into(w: Writer) -> None:
         checks.separate(w)
         device, sizes = _begin(w)
         for slot in plan.fresh:
-            w.text.add(f"{w.local(slot, 'shape')} = {slot.name}.shape")
-            if w.step.dense:
-                w.text.add(f"{w.local(slot, 'stride')} = {slot.name}.stride()")
+            w.text.let(w.local(slot, "shape"), f"{slot.name}.shape")
+            w.text.let(w.local(slot, "stride"), f"{slot.name}.stride()")
         shapes = {slot.name: w.given_sizes(slot) for slot in plan.fresh}
         dims = checks.write_launch_size(w, sizes)
         checks.check_reach(w, sizes, shapes, dims, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..plan.model import OpPlan
-from .text import Text
+from .text import Text, targets, tuple_of
 
 
 class FunctionWriter:
@@ -26,9 +26,6 @@ class FunctionWriter:
     def helpers(self) -> dict[str, str]:
         return {name: own for (kind, name), own in self.text._free.items() if kind == "helper"}
 
-    def tuple_of(self, names: Sequence[str]) -> str:
-        return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
-
     def emit_function(self) -> str:
         """The text of the autograd function, written once."""
         if self._function_text is None:
@@ -41,11 +38,11 @@ class FunctionWriter:
         memory, store = self.text.free("memory", "local"), self.use(what)
         self.text.add(f"{memory} = {store}.memories[0]")
         self.text.add(f"if not {memory}.check({tensors}):")
-        self.text.add(f"    {memory} = {store}.find({self.tuple_of(values)})")
+        self.text.add(f"    {memory} = {store}.find({tuple_of(values)})")
         fixed = [slot.name for slot in self.plan.sizing] + [name for name in values if name == "needs"]
         tests = [f"{memory}.run", *more]
         if fixed:
-            tests.append(f"{memory}.fixed == {self.tuple_of(fixed)}")
+            tests.append(f"{memory}.fixed == {tuple_of(fixed)}")
         modes = " or ".join(f"{self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling"))
         return " and ".join([*tests, f"not ({modes})"])
 
@@ -57,12 +54,12 @@ class FunctionWriter:
     def _given(self) -> str:
         """Name the tuple of the given tensors, which a remembered forward takes; the text of what a guard is asked."""
         given = self.text.free("given", "local")
-        self.text.add(f"{given} = {self.tuple_of([slot.name for slot in self.plan.given_arrays])}")
+        self.text.add(f"{given} = {tuple_of([slot.name for slot in self.plan.given_arrays])}")
         return f"*{given}"
 
     def _try_remembered(self, what: str, tensors: str, values: Sequence[str], names: str, call: str) -> None:
         """Recall a launch where one applies; what is written next, indented, is for where none does."""
-        text, first = self.text, names.strip("(").split(",")[0]
+        text, first = self.text, names.partition(",")[0]
         condition = self._remembered(what, tensors, values)
         text.add(f"{first} = None")
         text.add(f"if {condition}:")
@@ -94,7 +91,7 @@ class FunctionWriter:
                 for slot in plan.mutated if plan.results else ():
                     saved[slot.name] = text.free(f"{slot.name}_before", "before")
                     text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
-                names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
+                names = ", ".join(returned)
                 given = ", ".join(arguments)
                 text.add(f"if {self.use('is_compiling')}():")
                 text.add(f"    {names} = {self.use('traced_forward')}({given})")
@@ -119,7 +116,7 @@ class FunctionWriter:
                         text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
                 text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive, *before])})")
                 if numbers:
-                    text.add(f"ctx.numbers = {self.tuple_of(numbers)}")
+                    text.add(f"ctx.numbers = {tuple_of(numbers)}")
                 silent = [r for s, r in zip(plan.result_slots, returned, strict=False) if not s.differentiable]
                 if silent:
                     text.add(f"ctx.mark_non_differentiable({', '.join(silent)})")
@@ -135,12 +132,12 @@ class FunctionWriter:
                 live = [c for c, s in zip(cots, plan.result_slots, strict=True) if s.differentiable]
                 nones = ", ".join("None" for _ in arguments)
                 if plan.gradient == "custom":
-                    text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
+                    text.add(f"{targets([*tensors, *kept, *alive])} = ctx.saved_tensors")
                     if numbers:
-                        text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                        text.add(f"{targets(numbers)} = ctx.numbers")
                     text.add(
-                        f"return {self.use('custom_backward')}({self.tuple_of(arguments)}, {self.tuple_of(kept)}, "
-                        f"{self.tuple_of(cots)}, ctx.needs_input_grad)"
+                        f"return {self.use('custom_backward')}({tuple_of(arguments)}, {tuple_of(kept)}, "
+                        f"{tuple_of(cots)}, ctx.needs_input_grad)"
                     )
                     return
                 text.add(f"if {' and '.join(f'{c} is None' for c in live)}:")
@@ -151,9 +148,9 @@ class FunctionWriter:
                 text.add(f"if {self.use('grad_enabled')}():")
                 text.add(f"    return {self.use('backward_again')}(ctx, {', '.join(cots)})")
                 before = [text.free(f"{slot.name}_before", "before") for slot in plan.written_back]
-                text.add(f"{self.tuple_of([*tensors, *kept, *alive, *before])} = ctx.saved_tensors")
+                text.add(f"{targets([*tensors, *kept, *alive, *before])} = ctx.saved_tensors")
                 if numbers:
-                    text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                    text.add(f"{targets(numbers)} = ctx.numbers")
                 positions = [arguments.index(s.name) for s in plan.gradients]
                 wanted = "ctx.needs_input_grad"
                 if len(positions) > 1:
@@ -178,7 +175,7 @@ class FunctionWriter:
                     with text.deeper() if plan.recalls_backward else text.flat():
                         text.add(f"grads = {self._way('backward', [*tensors, *kept, *live])}({given})")
                         if plan.recalls_backward:
-                            text.add(f"{self.use('backwards')}.missed({self.tuple_of(parts)})")
+                            text.add(f"{self.use('backwards')}.missed({tuple_of(parts)})")
                 out = ["None"] * len(arguments)
                 if len(positions) == 1:
                     out[positions[0]] = "grads[0]"

@@ -16,6 +16,7 @@ from ..plan.model import OpPlan, Slot
 from ..private.warp_types import RETAIN_GRAD
 from . import checks
 from .adjoint import grad_name
+from .text import tuple_of
 from .writer import Shapes, Sizes, Step, Writer
 
 
@@ -41,8 +42,8 @@ def _backward(w: Writer, sizes: Sizes, device: str) -> None:
     plan = w.plan
     shapes: Shapes = {}
     for slot in plan.kept:
-        w.text.add(f"{w.local(slot, 'shape')} = {slot.name}.shape")
-        w.text.add(f"{w.local(slot, 'stride')} = {slot.name}.stride()")
+        w.text.let(w.local(slot, "shape"), f"{slot.name}.shape")
+        w.text.let(w.local(slot, "stride"), f"{slot.name}.stride()")
         shapes[slot.name] = w.given_sizes(slot)
     made = [slot for slot in plan.fresh if not slot.saved]
     shapes |= checks.shapes_of(w, sizes, made)
@@ -51,7 +52,7 @@ def _backward(w: Writer, sizes: Sizes, device: str) -> None:
     for slot in plan.temporaries:
         if slot in made:
             shape = [*shapes[slot.name], *map(str, slot.leaf.component or ())]
-            zeros = f"{w.torch}.zeros(({', '.join(shape)},), dtype={w.dtype(slot)}, device={device})"
+            zeros = f"{w.torch}.zeros({tuple_of(shape)}, dtype={w.dtype(slot)}, device={device})"
         else:
             zeros = f"{w.torch}.zeros_like({slot.name}, memory_format={w.torch}.contiguous_format)"
             zeros += f" if {slot.name} is not None else None" if slot.optional else ""
@@ -102,7 +103,7 @@ def _descriptor(
 
 def _dense_steps(sizes: Sequence[str], step: int) -> list[str]:
     """The byte strides of a dense array."""
-    factors = [size if size.replace("_", "").isalnum() else f"({size})" for size in sizes]
+    factors = [f"({size})" if " " in size else size for size in sizes]
     return [" * ".join([*factors[axis + 1 :], str(step)]) for axis in range(len(sizes))]
 
 

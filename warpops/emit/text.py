@@ -12,54 +12,66 @@ WIDTH = 120
 _BREAK = re.compile(r"(?<=,) | (?=(?:or|and|if|else) )")
 
 
-def wrapped(indent: str, line: str) -> list[str]:
+def wrapped(line: str) -> list[str]:
     """A statement, or a part of one that is in brackets, as lines of at most ``WIDTH``."""
-    if len(indent) + len(line) <= WIDTH:
-        return [indent + line]
-    if line.endswith(","):
-        return _filled(indent, line)
-    end = len(line.rstrip(":"))
-    opened = _opening(line, end)
-    if line.startswith("if "):
-        head, inside, tail = "if (", line[3:end], "):"
-    elif 0 < opened < WIDTH - len(indent):
-        while opened + 1 < end - 1 and _opening(line, end - 1) == opened + 1:
-            opened, end = opened + 1, end - 1
-        head, inside, tail = line[: opened + 1], line[opened + 1 : end - 1], line[end - 1 :]
+    if len(line) <= WIDTH:
+        return [line]
+    text = line.lstrip()
+    indent = line[: -len(text)]
+    left = text.partition(" = ")[0]
+    if len(parts := _parts(text)) > 1 and text.endswith(","):
+        return _filled(indent, parts)
+    if text.startswith("if ") and text.endswith(":"):
+        head, inside, tail = "if (", text[3:-1], "):"
+    elif left != text and len(left) > WIDTH // 2:
+        head, inside, tail = "(", left, f"){text[len(left) :]}"
+    elif text.startswith("return ") and text[-1] not in ")]":
+        head, inside, tail = "return (", text[7:], ")"
+    elif (group := _group(text, WIDTH - len(indent))) is not None:
+        head, inside, tail = text[: group[0] + 1], text[group[0] + 1 : group[1]], text[group[1] :]
+    elif left != text:
+        head, inside, tail = f"{left} = (", text[len(left) + 3 :], ")"
     else:
-        start = len("return ") if line.startswith("return ") else line.index(" = ") + 3
-        head, inside, tail = f"{line[:start]}(", line[start:], ")"
-    return [indent + head, *_filled(f"{indent}    ", inside), indent + tail]
+        return [line]
+    return [indent + head, *_filled(f"{indent}    ", _parts(inside)), *wrapped(indent + tail)]
 
 
-def _deeper(letter: str) -> int:
-    return (letter in "([{") - (letter in ")]}")
+def _group(text: str, limit: int) -> tuple[int, int] | None:
+    """The brackets to break within: the last that open within the limit at no depth, or what is alone in them."""
+    stack: list[int] = []
+    pairs: dict[int, int] = {}
+    found = None
+    for at, letter in enumerate(text):
+        if letter in "([{":
+            stack.append(at)
+        elif letter in ")]}" and stack:
+            pairs[opened := stack.pop()] = at
+            if not stack and opened < limit and at > opened + 1:
+                found = opened
+    while found is not None and pairs.get(found + 1) == pairs[found] - 1:
+        found += 1
+    return None if found is None else (found, pairs[found])
 
 
-def _opening(line: str, end: int) -> int:
-    """Where the bracket opens that closes just before ``end``; -1 where there is none."""
-    depth = 0
-    for at in range(end - 1, -1, -1):
-        depth += _deeper(line[at])
-        if not depth:
-            return at if at < end - 1 else -1
-    return -1
-
-
-def _filled(indent: str, text: str) -> list[str]:
-    """The parts of a list or of a condition, as many in a line as fit."""
+def _parts(text: str) -> list[str]:
+    """A list or a condition at its commas and operators."""
     parts, start, depth = [], 0, 0
     for at, letter in enumerate(text):
-        depth += _deeper(letter)
+        depth += (letter in "([{") - (letter in ")]}")
         if not depth and _BREAK.match(text, at):
             parts.append(text[start:at])
             start = at + 1
+    return [*parts, text[start:]]
+
+
+def _filled(indent: str, parts: list[str]) -> list[str]:
+    """As many parts in a line as fit."""
     lines: list[str] = []
-    for part in [*parts, text[start:]]:
+    for part in parts:
         if lines and len(lines[-1]) + 1 + len(part) <= WIDTH:
             lines[-1] += f" {part}"
         else:
-            lines.append(indent + part)
+            lines += wrapped(indent + part)
     return lines
 
 
@@ -71,6 +83,8 @@ class Text:
         self._lines: list[str] = []
         self._indent = 0
         self._free: dict[tuple[str, str], str] = {}
+        self._lets: list[tuple[int, str]] = []
+        """Names of the function being written that are wanted only if something says them, with their lines."""
 
     def free(self, name: str, kind: str = "") -> str:
         """``name``, or a variation of it that nothing of another kind has; the same one for the same name and kind."""
@@ -96,7 +110,12 @@ class Text:
         return self.free(name, "size")
 
     def add(self, line: str) -> None:
-        self._lines += wrapped("    " * self._indent, line)
+        self._lines += wrapped("    " * self._indent + line)
+
+    def let(self, name: str, value: str) -> None:
+        """Name a value, if what is written in the function after it says that name."""
+        self._lets.append((len(self._lines), name))
+        self.add(f"{name} = {value}")
 
     def blank(self) -> None:
         self._lines.append("")
@@ -124,6 +143,10 @@ class Text:
             self._lines += ["", ""]
         with self.indented(f"def {name}({', '.join(parameters)}):"):
             yield
+        for line, name in reversed(self._lets):
+            if not any(re.search(rf"\b{name}\b", later) for later in self._lines[line + 1 :]):
+                del self._lines[line]
+        self._lets.clear()
 
     @contextlib.contextmanager
     def indented_class(self, name: str, base: str) -> Iterator[None]:

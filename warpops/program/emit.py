@@ -7,6 +7,7 @@ from collections.abc import Container
 from ..emit import checks
 from ..emit.adjoint import grad_name
 from ..emit.forward import allocate
+from ..emit.text import tuple_of
 from ..emit.writer import Shapes, Sizes, Step, Writer
 from ..plan.model import Slot
 from .run import Runner
@@ -28,7 +29,7 @@ def _backward(w: Writer, sizes: Sizes, device: str) -> None:
     _numbers(w)
     buffers = (*plan.cotangents, *plan.gradients)
     grads = [grad_name(w, slot) if slot in buffers else "None" for slot in _values(w)]
-    w.text.add(f"{w.text.free('launcher')}.backward({device}, {w.tuple_of(_values(w))}, ({', '.join(grads)},))")
+    w.text.add(f"{w.text.free('launcher')}.backward({device}, {w.tuple_of(_values(w))}, {tuple_of(grads)})")
 
 
 def _values(w: Writer) -> list[Slot]:

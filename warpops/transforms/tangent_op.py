@@ -13,6 +13,7 @@ from ..calls.helpers import helpers
 from ..calls.special import cast, special
 from ..calls.ways import many
 from ..emit.call import CallWriter
+from ..emit.text import tuple_of
 from ..errors import GradientError
 from ..plan.model import OpPlan
 from ..private import torch_registry
@@ -43,7 +44,7 @@ class _Emitter(CallWriter):
                 self._emit_traced()
             self._emit_numbers()
             self._emit_device()
-            given = f"{self.tuple_of(self.plan.arguments)}, {self.tuple_of(self.tangents)}"
+            given = f"{tuple_of(self.plan.arguments)}, {tuple_of(self.tangents)}"
             self.text.add(f"return {self.use('derive')}({given})")
 
     def _public_arguments(self) -> str:
