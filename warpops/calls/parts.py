@@ -1,4 +1,4 @@
-"""An op's front as functions: ``call`` at once, the rest at the first call that gets there.
+"""An op's generated functions: ``call`` at once, the rest at the first call that gets there.
 
 A model decorates more kernels than it calls, and text costs time to compile. What PyTorch traces has to be there when it
 does, so ``call`` is; ``eager`` and the autograd function are written and compiled when they are first wanted.
@@ -18,12 +18,12 @@ from .instances import Instance, Instances
 
 _making = locks.reentrant()
 
-PARTS = "parts of the front"
+PARTS = "parts of the op"
 """Where the scope keeps this object: no name that text could use."""
 
 
 class Parts:
-    """The functions of one op's front, and the scope that they share."""
+    """The generated functions of one op, and the scope that they share."""
 
     def __init__(self, name: str, emitter: CallWriter, instances: Instances, lease: Any) -> None:
         self._name, self._emitter, self._instances, self._lease = name, emitter, instances, lease
