@@ -324,6 +324,3 @@ def _find_attribute(op: WarpOp) -> str | None:
         if value is op:
             return name
     return None
-
-
-__all__ = ["WarpOp", "list_ops"]

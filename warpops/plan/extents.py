@@ -258,7 +258,7 @@ class _Deriver(Bounds):
         }
         known = bound | ints | set(self.declaration.sizes)
 
-        def check(expr: Expr | None, what: str, on_left: bool = False) -> None:
+        def check(expr: Expr | None, what: str) -> None:
             if expr is None:
                 return
             for used in expr.names():
@@ -277,7 +277,7 @@ class _Deriver(Bounds):
 
         for label, dims in self.dims.items():
             for expr in dims:
-                check(expr, f"'{label}'", True)
+                check(expr, f"'{label}'")
         for label, shape in self.shapes.items():
             if not callable(shape):
                 for expr in shape:

@@ -273,6 +273,3 @@ def _scan_adjoint(refs: dict[str, Ref], inclusive: bool) -> None:
         return
     sums = passed.flip(0).cumsum(0).flip(0)
     _elements(source.gradient_view(), source).add_(sums if inclusive else sums - passed)
-
-
-__all__ = ["Block", "Ref", "Use", "Value", "adjoint_of", "bytes_of", "is_float", "uses_of"]

@@ -380,6 +380,3 @@ class Run:
                 setattr(instance, name, self._rebuild(value, private))
             return instance
         return argument
-
-
-__all__ = ["Run"]

@@ -146,6 +146,3 @@ def array_of(tensor: torch.Tensor, dtype: Any, ndim: int, device: Any) -> Any:
     array: Any = wp.array(ptr=tensor.data_ptr(), dtype=dtype, shape=tuple(tensor.shape[:ndim]), device=device)
     array._tensor = tensor
     return array
-
-
-__all__ = ["Runner"]

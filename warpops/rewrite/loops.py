@@ -214,6 +214,3 @@ def _merged(needs: list[LoopNeeds]) -> dict[Place, LoopPlan]:
             fixed=one.fixed | other.fixed,
         )
     return {at: LoopPlan(one) for at, one in found.items()}
-
-
-__all__ = ["Choice", "choose_adjoint", "plan_adjoint"]

@@ -208,15 +208,3 @@ def make_kernel(kernel: Any, function: types.FunctionType, key: str) -> Any:
 def make_func(function: types.FunctionType, key: str, overload_of: Any = None) -> Any:
     """A ``wp.Function``, in a module of its own, or an overload of another one of that key."""
     return warp_code.sibling_function(function, key, overload_of)
-
-
-__all__ = [
-    "Names",
-    "Source",
-    "UnreadableError",
-    "calls_in",
-    "function_tree",
-    "make_func",
-    "make_function",
-    "make_kernel",
-]

@@ -177,6 +177,3 @@ def _check(function: Any) -> None:
         raise TangentError(f"'{name}' takes a function, and has no tangent rule")
     if warp_source.takes_references(function):
         raise TangentError(f"'{name}' takes a reference (wp.ref), and has no tangent rule")
-
-
-__all__ = ["tangent_kernel"]

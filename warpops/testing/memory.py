@@ -192,6 +192,3 @@ def _conflict(states: list[torch.Tensor], axis: int) -> str | None:
             )
         owner[changed] = thread
     return None
-
-
-__all__ = ["check_poison", "check_races"]
