@@ -15,5 +15,6 @@ def watched() -> bool:
 
 
 def direct(*tensors: torch.Tensor | None) -> bool:
-    """Whether nobody watches, and tensors are memory that a launch may be given; one that is None may be there."""
-    return not watched() and all(t is None or (torch_guards.is_ordinary(t) and not t.is_meta) for t in tensors)
+    """Whether nobody watches, and tensors, less those that are None, are memory. The first tells whether it is on meta."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    return not watched() and all(map(torch_guards.is_ordinary, given)) and not (given and given[0].is_meta)

@@ -220,8 +220,7 @@ class CallWriter(FunctionWriter):
                 else:
                     text.add(f"return {self.use('apply')}({arguments})")
                 text._indent -= 1
-            tensors = [s.name for s in plan.inputs if s.is_array or s.role == "tensor_scalar"]
-            call = f"{self._way('forward', tensors)}({arguments})"
+            call = f"{self._way('forward')}({arguments})"
             count = len(plan.results)
             result = self._first_results(call)
             if plan.mutated:

@@ -70,8 +70,10 @@ class FunctionWriter:
         text.add(f"        {self.use(what)}.gave_way({text.free('memory', 'local')}, {error})")
         text.add(f"if {first} is None:")
 
-    def _way(self, what: str, tensors: Iterable[str]) -> str:
+    def _way(self, what: str, more: Iterable[str] = ()) -> str:
         """The launch itself, or its raw op, where anything watches or changes dispatch."""
+        scalars = [slot for slot in self.plan.inputs if slot.role == "tensor_scalar"]
+        tensors = [*(slot.name for slot in (*self.plan.given_arrays, *scalars)), *more]
         launch, op = self.use(f"launch_{what}"), self.use(f"{what}_op")
         return f"({launch} if {self.use('direct')}({', '.join(tensors)}) else {op})"
 
@@ -104,7 +106,7 @@ class FunctionWriter:
                     if recalls:
                         self._try_remembered("forwards", self._given(), arguments, names, self._recalled())
                     with text.deeper() if recalls else text.flat():
-                        text.add(f"{names} = {self._way('forward', tensors)}({given})")
+                        text.add(f"{names} = {self._way('forward')}({given})")
                     if alive:
                         text.add(f"{alive[0]} = None")
                         text.add(f"ctx.alive = {self.use('alive')}({', '.join(plan.handles)})")
@@ -173,7 +175,7 @@ class FunctionWriter:
                         call = f"{text.free('memory', 'local')}.run({', '.join(parts[:-1])})"
                         self._try_remembered("backwards", arrays, parts, "grads", call)
                     with text.deeper() if plan.recalls_backward else text.flat():
-                        text.add(f"grads = {self._way('backward', [*tensors, *kept, *live])}({given})")
+                        text.add(f"grads = {self._way('backward', [*kept, *live])}({given})")
                         if plan.recalls_backward:
                             text.add(f"{self.use('backwards')}.missed({tuple_of(parts)})")
                 out = ["None"] * len(arguments)
