@@ -109,13 +109,13 @@ def test_compiled(title, saved):
 
 def test_the_raw_op_is_the_public_one_for_lists_alone():
     op = kernels.square_op
-    raw = op._registration.forward_op
+    raw = op._registration.ways.ops.forward
     assert raw in [op.overload]
     assert op.overload in {raw}
     assert raw is not op.overload
     assert raw not in [kernels.product_op.overload]
     assert str(raw) != str(op.overload)
-    assert raw != kernels.product_op._registration.forward_op
+    assert raw != kernels.product_op._registration.ways.ops.forward
 
 
 def test_a_list_names_the_op_after_others_of_its_name_came_and_went(launches):

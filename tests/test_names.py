@@ -14,7 +14,7 @@ import kernels
 import warpops
 from support import close, compiled, run_script
 from warpops import warp_op
-from warpops.arguments import refusal
+from warpops.calls import ways
 from warpops.register import registration
 
 
@@ -101,7 +101,7 @@ def registered():
         "texts": sum(name.startswith("<warpops") for name in linecache.cache),
         "contracts": len(registration._taken),
         "ops": len(warpops.list_ops()),
-        "runtimes": len(refusal.runtimes),
+        "ways": len(ways.by_key),
     }
 
 

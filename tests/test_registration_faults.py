@@ -116,7 +116,7 @@ def test_what_pytorch_keeps_of_a_collected_op_is_empty():
     for scale in range(3):
         op = warp_op(kernels.square, "x[n] -> y[n]", dim=lambda x, scale=scale: x.shape[0] + 0 * scale)
         assert op(torch.ones(2)).tolist() == [1.0, 1.0]
-        gone.append((weakref.ref(op), weakref.ref(op._registration.runtime), weakref.ref(op._instances)))
+        gone.append((weakref.ref(op), weakref.ref(op._registration.ways), weakref.ref(op._instances)))
         del op
     warp_op(kernels.square, "x[n] -> y[n]", dim="n")  # renews what PyTorch's table shares between such ops
     gc.collect()

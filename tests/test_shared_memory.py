@@ -119,7 +119,7 @@ def test_what_really_shares_memory_is_refused(mode):
 def test_two_written_arrays_that_share_memory_are_refused_where_graphs_call():
     u = torch.arange(1.0, 6.0)
     with pytest.raises(ArgumentError, match="'a': is changed in place, and shares memory with 'b', which is written"):
-        swap_op._registration.forward_into_op(u, u)
+        swap_op._registration.ways.ops.forward_into(u, u)
 
 
 class TestInference:

@@ -3,73 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .arguments.call import measure
 from .arguments.callbacks import callback_arguments
+from .calls.ways import Asked, OwnBackward, many
 from .errors import SignatureError
 from .kernel.signature import Leaf, inspect_kernel
+from .op import WarpOp
 from .plan.declaration import Declaration, declare
 from .plan.model import OpPlan
 from .private import warp_types
 
-if TYPE_CHECKING:
-    from .calls.ways import Ways
-    from .op import WarpOp
 
-
-class DeclaredBackward:
+def declared(op: WarpOp, made_here: bool) -> OwnBackward:
     """The option ``backward``: an op whose arguments and results are known by their names.
 
     It takes the forward's inputs and outputs under their names and ``grad_<output>``, and gives ``grad_<input>``. An
     in-out ``y`` is the value before the launch, and ``grad_y`` the cotangent on entry and the gradient on exit.
     """
 
-    def __init__(self, op: WarpOp, launch_rank: int, made_here: bool) -> None:
-        self.op, self.launch_rank, self.made_here = op, launch_rank, made_here
-        self.meaning = [op.schema, op.source]
-
-    def __call__(
-        self,
-        runtime: Ways,
-        arguments: tuple[Any, ...],
-        results: tuple[Any, ...],
-        grads: tuple[Any, ...],
-        needed: tuple[bool, ...],
-    ) -> tuple[Any, ...]:
-        plan = runtime.plan
-        values = runtime.values(arguments)
+    def run(asked: Asked) -> tuple[Any, ...]:
+        ways, plan = asked.ways, asked.ways.plan
+        values = ways.values(asked.arguments)
         given: dict[str, Any] = callback_arguments(plan, values)
-        for slot, result, grad in zip(plan.result_slots, results, grads, strict=True):
+        for slot, result, grad in zip(plan.result_slots, asked.results, asked.grads, strict=True):
             if slot.role == "output":
                 given[slot.label] = result
             if slot.differentiable:
                 given[f"grad_{slot.label}"] = grad
-        if self.made_here:
-            instance = runtime.instances.select(arguments)
-            found = measure(runtime.name, instance.plan, values, runtime.device(arguments))
+        if made_here:
+            concrete = ways.instances.select(asked.arguments).plan
+            found = measure(ways.name, concrete, values, ways.device(asked.arguments))
             for axis, size in enumerate(found.launch):
                 given[f"dim_{axis}"] = size
             for slot in plan.gradients:
                 for axis in range(slot.leaf.ndim):
                     given[f"{slot.name}_size_{axis}"] = values[slot.name].shape[axis]
-        own = self.op._plan
-        names = [parameter.name for parameter in own.parameters]
-        made = self.op(**{name: given[name] for name in names})
-        made = made if isinstance(made, tuple) else (made,)
-        by_name = {slot.label: grad for slot, grad in zip(own.result_slots, made, strict=True)}
+        made = many(op(**{parameter.name: given[parameter.name] for parameter in op._plan.parameters}))
+        by_name = {slot.label: grad for slot, grad in zip(op._plan.result_slots, made, strict=True)}
         by_slot = {slot.name: by_name.get(f"grad_{slot.label}") for slot in plan.gradients}
-        return tuple(by_slot.get(name) for name in runtime.plan.arguments)
+        return tuple(by_slot.get(name) for name in plan.arguments)
+
+    return OwnBackward(run, [op.schema, op.source])
 
 
-def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaration, str], WarpOp]) -> DeclaredBackward:
+def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaration, str], WarpOp]) -> OwnBackward:
     """Make the option ``backward`` an op and check that its names fit the forward's.
 
     Raises:
         SignatureError: an argument's name stands for nothing of the forward, or nothing is given.
     """
-    from .op import WarpOp
-
     inputs = [p.name for p in plan.parameters]
     outputs = [s.label for s in plan.result_slots if s.role == "output"]
     cotangents = {f"grad_{s.label}" for s in plan.result_slots if s.differentiable}
@@ -81,7 +65,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         given = {slot.label for slot in op._plan.result_slots}
         _check_names(plan, unknown, given, set(gradients) | inout, op.name)
         _check_types(plan, [slot.leaf for slot in (*op._plan.inputs, *op._plan.result_slots)], op.name)
-        return DeclaredBackward(op, 0, False)
+        return declared(op, False)
     is_lambda = getattr(value, "__name__", "") == "<lambda>"
     if callable(value) and not warp_types.is_kernel(value) and hasattr(value, "__code__") and not is_lambda:
         import warp as wp
@@ -123,7 +107,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         block_dim=plan.declaration.block_dim,
         tiled=plan.declaration.tiled,
     )
-    return DeclaredBackward(build(value, declaration, plan.name), rank, True)
+    return declared(build(value, declaration, plan.name), True)
 
 
 def _check_types(plan: OpPlan, leaves: list[Leaf], title: str) -> None:

@@ -14,7 +14,8 @@ import torch
 import warp as wp
 
 from .calls.instances import Instance, Instances
-from .calls.own_backward import RegisteredBackward
+from .calls.own_backward import registered
+from .calls.ways import OwnBackward, Ways
 from .errors import ArgumentError, GradientError, SignatureError
 from .explain import explain
 from .plan.declaration import check_name
@@ -56,11 +57,11 @@ def _default_name(plan: OpPlan) -> tuple[str, bool]:
     return name, number > 0
 
 
-def _transforms(runtime: Any) -> Any:
+def _transforms(ways: Ways) -> Any:
     """An op's functions for torch.func, which are imported when they are met."""
     from .transforms.vmap import Transforms
 
-    return Transforms(runtime)
+    return Transforms(ways)
 
 
 class WarpOp:
@@ -75,7 +76,7 @@ class WarpOp:
         plan: OpPlan,
         make: Callable[[str, dict[str, Any]], Instance] | None,
         only: Callable[[str], Instance] | None,
-        backward: Any = None,
+        backward: OwnBackward | None = None,
         hidden: str | None = None,
     ) -> None:
         declared = plan.declaration.name
@@ -98,10 +99,9 @@ class WarpOp:
 
     def _register(self, plan: OpPlan, backward: Any, vmap: Any) -> None:
         """Register the op with PyTorch, anew where its backward or its vmap rule has changed."""
-        mapped_op()
-        carrier()
-        made = Registration(self.name, plan, self._instances, _transforms, backward, vmap)
-        made.runtime.numbered = self._numbered
+        mapped_op.overload()  # for programs that are loaded later
+        carrier.overload()  # for graphs that are read from the disk
+        made = Registration(self.name, plan, self._instances, _transforms, backward, vmap, numbered=self._numbered)
         self._plan, self._backward, self._vmap = plan, backward, vmap
         self._registration, self._call = made, made.call
         self._tangent: TangentOp | None = None
@@ -145,7 +145,7 @@ class WarpOp:
             plan = dataclasses.replace(
                 plan, gradient="custom", gradient_why="registered with register_backward", hazards=()
             )
-            self._register(plan, RegisteredBackward(fn), self._vmap)
+            self._register(plan, registered(fn), self._vmap)
         return fn
 
     def register_vmap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -222,12 +222,12 @@ class WarpOp:
     @property
     def overload(self) -> Any:
         """The ``OpOverload`` that ``torch.ops.namespace.name(...)`` calls, and that ``torch.library.opcheck`` takes."""
-        return self._registration.public_op
+        return self._registration.ways.ops.public
 
     @property
     def schema(self) -> str:
         """The operator's schema, as PyTorch prints it."""
-        return str(self._registration.public_op._schema)
+        return str(self._registration.ways.ops.public._schema)
 
     @property
     def source(self) -> str:

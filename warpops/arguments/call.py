@@ -48,7 +48,7 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
         check_slot(op, slot, values[slot.name])
     where = device_of(op, plan, values, device)
     check_mutated(op, plan, values)
-    sizes = _bind(op, plan, values)
+    sizes = bind_sizes(op, plan, values)
     shapes: dict[str, tuple[Any, ...]] = {}
     for slot in plan.fresh:
         shapes[slot.name] = fresh_shape(op, plan, slot, sizes, values)
@@ -98,7 +98,7 @@ def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> t
     return first[1] if first is not None else torch.get_default_device()
 
 
-def _bind(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:
+def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:
     """Bind bare names, then compare everything else."""
     sizes: dict[str, Any] = {}
     for slot in plan.inputs:

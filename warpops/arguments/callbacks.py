@@ -37,16 +37,21 @@ def call_back(op: str, what: str, plan: OpPlan, function: Callable[..., Any], va
     """Call a callable with those of the op's arguments that it names."""
     arguments = callback_arguments(plan, values)
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        unknown = [p.name for p in parameters if p.name not in arguments and p.default is p.empty]
-        if unknown:
-            raise ArgumentError(
-                f"{op}: {what}: the callable asks for '{unknown[0]}', which is no argument of the op; those are "
-                f"{', '.join(arguments)}"
-            )
-        arguments = {name: value for name, value in arguments.items() if name in named}
-    return function(**arguments)
+    unknown = [p.name for p in parameters if p.name not in arguments and p.default is p.empty]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise ArgumentError(
+            f"{op}: {what}: the callable asks for '{unknown[0]}', which is no argument of the op; those are "
+            f"{', '.join(arguments)}"
+        )
+    return function(**asked_for(function, arguments))
+
+
+def asked_for(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that a callable names."""
+    parameters = inspect.signature(function).parameters.values()
+    everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return {name: value for name, value in arguments.items() if everything or name in named}
 
 
 def called_dims(op: str, what: str, result: Any, rank: int | None) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,61 +16,54 @@ from .size import SIZE
 from .vector import flatten
 
 
-class Conversions:
-    """The conversions of one op, by an argument's name."""
+def to_number(op: str, slots: Mapping[str, Slot], name: str, value: Any) -> Any:
+    slot = slots[name]
+    scalar = slot.leaf.scalar
+    if slot.role == "size":
+        scalar = SIZE
+    check_number(op, slot, scalar, value)
+    plain = plain_number(value)
+    if plain is None:
+        return value
+    if scalar is None:
+        return plain if isinstance(plain, float) else int(plain)
+    return {"float": float, "int": int, "bool": bool}[scalar.kind](plain)
 
-    name: str
-    slots: dict[str, Slot]
 
-    def to_number(self, name: str, value: Any) -> Any:
-        slot = self.slots[name]
-        scalar = slot.leaf.scalar
-        if slot.role == "size":
-            scalar = SIZE
-        check_number(self.name, slot, scalar, value)
-        plain = plain_number(value)
-        if plain is None:
-            return value
-        if scalar is None:
-            return plain if isinstance(plain, float) else int(plain)
-        return {"float": float, "int": int, "bool": bool}[scalar.kind](plain)
+def to_vector(op: str, slots: Mapping[str, Slot], name: str, value: Any) -> list[Any]:
+    slot = slots[name]
+    if slot.leaf.component is not None and slot.leaf.scalar is not None:
+        check_slot(op, slot, value)
+    items = flatten(value)
+    if items is None:
+        raise ArgumentError(
+            f"{op}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got {type(value).__name__}"
+        )
+    kind = slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float"
+    convert = {"float": float, "int": int, "bool": bool}[kind]
+    return [item if isinstance(item, (torch.SymInt, torch.SymFloat)) else convert(plain_number(item)) for item in items]
 
-    def to_vector(self, name: str, value: Any) -> list[Any]:
-        slot = self.slots[name]
-        if slot.leaf.component is not None and slot.leaf.scalar is not None:
-            check_slot(self.name, slot, value)
-        items = flatten(value)
-        if items is None:
-            raise ArgumentError(
-                f"{self.name}: argument '{slot.label}': expected numbers ({slot.leaf.type_name}), got "
-                f"{type(value).__name__}"
-            )
-        kind = slot.leaf.scalar.kind if slot.leaf.scalar is not None else "float"
-        convert = {"float": float, "int": int, "bool": bool}[kind]
-        return [
-            item if isinstance(item, (torch.SymInt, torch.SymFloat)) else convert(plain_number(item)) for item in items
-        ]
 
-    def to_handle(self, name: str, value: Any) -> Any:
-        slot = self.slots[name]
-        remember(value)
-        given, value = value, id_of(value)
-        plain = None if isinstance(value, torch.Tensor) else plain_number(value)
-        if plain is None and not isinstance(value, (torch.SymInt, torch.Tensor)):
-            raise ArgumentError(
-                f"{self.name}: argument '{slot.label}': expected a wp.Mesh, Bvh, HashGrid or Volume, or its id (an int), "
-                f"got {type(given).__name__}{' without an id' if value is None and given is not None else ''}"
-            )
-        check_slot(self.name, slot, value)
-        if plain is None:
-            return value
-        return int(plain) - 2**64 if plain >= 2**63 else int(plain)
+def to_handle(op: str, slots: Mapping[str, Slot], name: str, value: Any) -> Any:
+    slot = slots[name]
+    remember(value)
+    given, value = value, id_of(value)
+    plain = None if isinstance(value, torch.Tensor) else plain_number(value)
+    if plain is None and not isinstance(value, (torch.SymInt, torch.Tensor)):
+        raise ArgumentError(
+            f"{op}: argument '{slot.label}': expected a wp.Mesh, Bvh, HashGrid or Volume, or its id (an int), "
+            f"got {type(given).__name__}{' without an id' if value is None and given is not None else ''}"
+        )
+    check_slot(op, slot, value)
+    if plain is None:
+        return value
+    return int(plain) - 2**64 if plain >= 2**63 else int(plain)
 
-    def to_tensor(self, name: str, value: Any) -> torch.Tensor:
-        slot = self.slots[name]
-        if isinstance(value, torch.Tensor):
-            return value
-        plain = self.to_number(name, value)
-        scalar = slot.leaf.scalar
-        exact = torch.float64 if scalar is None or scalar.kind == "float" else torch.int64
-        return torch.tensor(plain, dtype=exact, device="cpu")
+
+def to_tensor(op: str, slots: Mapping[str, Slot], name: str, value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    plain = to_number(op, slots, name, value)
+    scalar = slots[name].leaf.scalar
+    exact = torch.float64 if scalar is None or scalar.kind == "float" else torch.int64
+    return torch.tensor(plain, dtype=exact, device="cpu")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -20,6 +20,7 @@ import warp as wp
 
 from ..errors import ArgumentError, GradientError
 from ..private import locks
+from ..private.helper_op import HelperOp
 from ..private.warp_types import OBJECTS
 
 _known: dict[int, weakref.ref[Any]] = {}
@@ -28,7 +29,6 @@ _searches_left = 8
 _lookups_left = 32
 """How often the heap is searched for an id that was given as a number, before such are believed."""
 _lock = locks.reentrant()
-_token: list[Any] = []
 
 
 class _Owner(numpy.ndarray):
@@ -196,15 +196,21 @@ def held_by(token: torch.Tensor) -> tuple[tuple[Any, int], ...]:
     return () if owner is None else owner.held
 
 
-def keep_op() -> Any:
-    """``keep`` as an operator for compiled graphs."""
-    with _lock:
-        if not _token:
-            library = torch.library.Library("warpops", "FRAGMENT")
-            library.define("_keep(SymInt[] handles) -> Tensor")
-            library.impl("_keep", keep, "CompositeExplicitAutograd")
-            torch.library.register_fake(
-                "warpops::_keep", lambda handles: torch.empty(0, dtype=torch.uint8), lib=library
-            )
-            _token.extend([torch.ops.warpops._keep.default, library])
-    return _token[0]
+keep_op = HelperOp("_keep(SymInt[] handles) -> Tensor", keep, lambda handles: torch.empty(0, dtype=torch.uint8))
+"""``keep`` as an operator for compiled graphs."""
+
+
+def keep_alive(*ids: Any) -> torch.Tensor | None:
+    """In traced code: what keeps Warp objects alive until backward."""
+    return None if torch.compiler.is_exporting() else keep_op(list(ids))
+
+
+def with_token(op: str, labels: Sequence[str], into: Callable[..., None]) -> Callable[..., None]:
+    """The raw backward over given buffers, whose last argument is the token of the objects."""
+
+    def run(*values: Any) -> None:
+        if values[-1] is not None:
+            check_unchanged(op, labels, held_by(values[-1]))
+        into(*values[:-1])
+
+    return run

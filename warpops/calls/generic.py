@@ -239,72 +239,47 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
     live = {slot.name for slot in concrete.slots if slot.differentiable}
     arrays = [slot.name for slot in (*plan.inputs, *plan.kept) if slot.is_array]
 
-    def numbers(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    def numbers(function: Callable[..., Any] | None) -> Any:
         if not integral or function is None:
             return function
-        inner = function
 
         def call(*values: Any) -> Any:
             changed = list(values)
             for position in integral:
                 changed[position] = [int(item) for item in values[position]]
-            return inner(*changed)
+            return function(*changed)
 
         return call
 
-    def chosen(values: tuple[Any, ...], names: list[str]) -> list[Any]:
-        return [value for value, own in zip(values, names, strict=True) if own in live]
-
-    forward, forward_into = numbers(instance.forward), numbers(instance.forward_into)
-    prepare, backward_into = numbers(instance.prepare), numbers(instance.backward_into)
-    backward = numbers(instance.backward)
-    assert forward is not None
-    assert forward_into is not None
+    ways = ("forward", "forward_into", "prepare", "backward", "backward_into")
+    own: dict[str, Any] = {way: numbers(getattr(instance, way)) for way in ways} | {"again": instance.again}
     if any(slot.leaf.generic and not slot.is_array for slot in plan.inputs):
         # A remembered launch is found by its tensors; a number's type would have to be compared as well.
-        instance = dataclasses.replace(
-            instance,
-            recall_forward=None,
-            recall_forward_into=None,
-            recall_backward=None,
-            recall_backward_into=None,
-        )
+        own["again"] = {}
     if live >= {*cotangents, *gradients} or instance.backward is None:
-        return dataclasses.replace(
-            instance,
-            forward=forward,
-            forward_into=forward_into,
-            prepare=prepare,
-            backward_into=backward_into,
-            backward=backward,
-        )
+        return dataclasses.replace(instance, **own)
+    prepare, backward, backward_into = (own[way] for way in ways[2:])
     head = -len(cotangents) - 1
 
+    def chosen(values: tuple[Any, ...], names: list[str]) -> list[Any]:
+        return [value for value, name in zip(values, names, strict=True) if name in live]
+
+    def given(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*values[:head], *chosen(values[head:-1], cotangents), chosen(tuple(values[-1]), gradients))
+
     def aligned_prepare(*values: Any) -> tuple[Any, ...]:
-        assert prepare is not None
-        made = prepare(*values[:head], *chosen(values[head:-1], cotangents), chosen(tuple(values[-1]), gradients))
+        made = prepare(*given(values))
         grads = iter(made[len(arrays) :])
-        return (*made[: len(arrays)], *(next(grads) if own in live else None for own in buffers))
+        return (*made[: len(arrays)], *(next(grads) if name in live else None for name in buffers))
 
-    def aligned_backward(*values: Any) -> list[Any]:
-        assert backward is not None
-        found: list[Any] = backward(
-            *values[:head], *chosen(values[head:-1], cotangents), chosen(tuple(values[-1]), gradients)
-        )
-        return found
-
-    def aligned_backward_into(*values: Any) -> None:
-        assert backward_into is not None
+    def aligned_into(*values: Any) -> None:
         tail = len(values) - len(buffers)
         backward_into(*values[:tail], *chosen(values[tail:], buffers))
 
-    return dataclasses.replace(
-        instance,
-        forward=forward,
-        forward_into=forward_into,
-        recall_backward=None,
-        recall_backward_into=None,
-        prepare=aligned_prepare,
-        backward_into=aligned_backward_into,
-        backward=aligned_backward,
-    )
+    own |= {
+        "prepare": aligned_prepare,
+        "backward": lambda *values: backward(*given(values)),
+        "backward_into": aligned_into,
+    }
+    own["again"] = {way: made for way, made in own["again"].items() if way.startswith("forward")}
+    return dataclasses.replace(instance, **own)

@@ -11,49 +11,49 @@ from typing import Any
 
 from ..private import torch_inductor
 from ..private.torch_inductor import buffer, call, contiguous, copy
+from .ways import Ways, one_or_many
 
 
-def register(runtime: Any) -> bool:
+def register(ways: Ways) -> bool:
     """Teach Inductor one op; False where it isn't there yet, or has no way to be taught."""
     table = torch_inductor.table() if torch_inductor.loaded() else None
     if table is None:
         return False
     # The raw op, or the public one, which is equal to it: an exported program holds that.
-    table[runtime.public_op] = lambda *given, **named: _lower_forward(runtime, runtime.complete(given, named))
-    if runtime.backward_op is not None:
-        table[runtime.backward_op] = lambda *arguments: _lower_backward(runtime, arguments)
+    table[ways.ops.public] = lambda *given, **named: _lower_forward(ways, ways.complete(given, named))
+    if ways.ops.backward is not None:
+        table[ways.ops.backward] = lambda *arguments: _lower_backward(ways, arguments)
     return True
 
 
-def _lower_forward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
-    plan = runtime.instances.plan
-    if runtime.instances.generic or any(s.role in ("inout", "mutated") for s in plan.slots):
+def _lower_forward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
+    plan = ways.instances.plan
+    if ways.instances.generic or any(s.role in ("inout", "mutated") for s in plan.slots):
         return None
-    if plan.scratch and torch_inductor.node().target is runtime.public_op:
+    if plan.scratch and torch_inductor.node().target is ways.ops.public:
         return None
-    values = dict(zip([slot.name for slot in runtime.plan.returned], torch_inductor.values(), strict=True))
+    values = dict(zip([slot.name for slot in ways.plan.returned], torch_inductor.values(), strict=True))
     made: dict[str, Any] = {}
     for slot in plan.fresh:
         made[slot.name] = buffer(values[slot.name], slot.fill)
-    call(runtime.forward_into_op, [*arguments, *made.values()])
-    returned = tuple(made[slot.name] for slot in runtime.plan.returned)
-    return returned[0] if len(returned) == 1 else returned
+    call(ways.ops.forward_into, [*arguments, *made.values()])
+    return one_or_many(tuple(made[slot.name] for slot in ways.plan.returned))
 
 
-def _lower_backward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
-    plan = runtime.instances.plan
+def _lower_backward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
+    plan = ways.instances.plan
     needs = arguments[-1]
-    count = len(runtime.plan.arguments)
+    count = len(ways.plan.arguments)
     given, kept = list(arguments[:count]), list(arguments[count : count + len(plan.kept)])
     cotangents = list(arguments[count + len(plan.kept) : -1])
-    if runtime.instances.generic or runtime.plan.handles or plan.private_data or any(c is None for c in cotangents):
+    if ways.instances.generic or ways.plan.handles or plan.private_data or any(c is None for c in cotangents):
         return None
     for index, slot in enumerate(plan.inputs):
         if slot.is_array and given[index] is not None:
             given[index] = contiguous(given[index])
     kept = [contiguous(value) for value in kept]
     private = []
-    for slot, cotangent in zip(runtime.plan.cotangents, cotangents, strict=True):
+    for slot, cotangent in zip(ways.plan.cotangents, cotangents, strict=True):
         private.append(contiguous(cotangent) if slot.retained else copy(cotangent))
     gradients = iter(torch_inductor.values())
     buffers: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def _lower_backward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
     for slot, need in zip(plan.gradients, needs, strict=True):
         value = next(gradients) if need else None
         if slot.role == "inout":
-            made = private[[s.name for s in runtime.plan.cotangents].index(slot.name)]
+            made = private[[s.name for s in ways.plan.cotangents].index(slot.name)]
         elif value is not None:
             made = buffer(value, None)
         elif slot.null_adjoint_safe:
@@ -71,7 +71,7 @@ def _lower_backward(runtime: Any, arguments: tuple[Any, ...]) -> Any:
         buffers[slot.name] = made
         if need:
             results.append(made)
-    grads = [buffers[slot.name] for slot in runtime.plan.gradient_buffers]
-    assert runtime.backward_into_op is not None
-    call(runtime.backward_into_op, [*given, *kept, *private, *grads])
+    grads = [buffers[slot.name] for slot in ways.plan.gradient_buffers]
+    assert ways.ops.backward_into is not None
+    call(ways.ops.backward_into, [*given, *kept, *private, *grads])
     return results

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..emit.again import Again
 from ..emit.launches import emit_launches
+from ..emit.packed import packed_step
+from ..emit.writer import Step
 from ..launch.launcher import Launcher
 from ..launch.reverse import Reverse
 from ..plan.model import OpPlan, Slot
@@ -30,24 +33,18 @@ class Instance:
     prepare: Callable[..., tuple[Any, ...]] | None
     backward_into: Callable[..., None] | None
     backward: Callable[..., list[Any]] | None
-    recall_forward: Callable[..., Any] | None = None
-    recall_backward: Callable[..., Any] | None = None
-    recall_forward_into: Callable[..., Any] | None = None
-    recall_backward_into: Callable[..., Any] | None = None
+    again: Mapping[str, Again]
+    """What remembered launches are made of, by the way that is taken: forward, forward_into, backward, backward_into."""
 
 
-def make_instance(op: str, plan: OpPlan) -> Instance:
-    """Generate the launches of a concrete plan."""
-    declaration = plan.declaration
-    launcher = Launcher(plan.kernel, declaration.block_dim, declaration.tiled, plan.extents.rank)
-    if plan.adjoint is not None:
-        launcher.reverse = Reverse(
-            plan.kernel.kernel, plan.adjoint, declaration.block_dim, declaration.tiled, plan.extents.rank
-        )
-    source, functions = emit_launches(op, plan, launcher)
+def make_instance(op: str, plan: OpPlan, step: Step | None = None) -> Instance:
+    """Generate the launches of a concrete plan: of its kernel, unless ``step`` is another's."""
+    if step is None:
+        step = packed_step(_launcher(plan))
+    source, functions, again = emit_launches(op, plan, step)
     return Instance(
         plan=plan,
-        launcher=launcher,
+        launcher=step.target,
         source=source,
         allocate=functions.get("allocate"),
         forward=functions["forward"],
@@ -55,11 +52,18 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
         prepare=functions.get("prepare"),
         backward_into=functions.get("backward_into"),
         backward=functions.get("backward"),
-        recall_forward=functions.get("recall_forward"),
-        recall_backward=functions.get("recall_backward"),
-        recall_forward_into=functions.get("recall_forward_into"),
-        recall_backward_into=functions.get("recall_backward_into"),
+        again=again,
     )
+
+
+def _launcher(plan: OpPlan) -> Launcher:
+    declaration = plan.declaration
+    launcher = Launcher(plan.kernel, declaration.block_dim, declaration.tiled, plan.extents.rank)
+    if plan.adjoint is not None:
+        launcher.reverse = Reverse(
+            plan.kernel.kernel, plan.adjoint, declaration.block_dim, declaration.tiled, plan.extents.rank
+        )
+    return launcher
 
 
 class Instances:
@@ -139,11 +143,18 @@ class Instances:
         return found
 
     def source(self) -> str:
-        only = self.only
-        if only is not None:
-            reverse = only.launcher.reverse if isinstance(only.launcher, Launcher) else None
-            return only.source + (f"\n\n{reverse.text}" if reverse is not None and reverse.text else "")
-        return f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
+        """The text of all launches; of a generic kernel, of those that there were calls for."""
+        made = [self.only] if self.only is not None else list(self._found.values())
+        parts = [
+            f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
+        ]
+        parts = parts if self.generic else []
+        for instance in made:
+            parts.append(instance.source)
+            reverse = instance.launcher.reverse if isinstance(instance.launcher, Launcher) else None
+            if reverse is not None and reverse.text:
+                parts.append(reverse.text)
+        return "\n\n".join(parts)
 
 
 def type_key(slot: Slot, value: Any) -> Any:

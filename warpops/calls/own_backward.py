@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..arguments.callbacks import callback_arguments
 from ..errors import ArgumentError
 from ..plan.model import Slot
-
-if TYPE_CHECKING:
-    from .ways import Ways
+from .ways import Asked, OwnBackward, Ways
 
 
 @dataclass(frozen=True)
@@ -28,39 +26,33 @@ class BackwardContext:
     """Whether each argument of the op needs a gradient."""
 
 
-class RegisteredBackward:
+def custom_backward(
+    ways: Ways, arguments: tuple[Any, ...], results: tuple[Any, ...], grads: tuple[Any, ...], needed: tuple[bool, ...]
+) -> tuple[Any, ...]:
+    """Call an op's own backward; returns one gradient per value of the schema."""
+    assert ways.custom is not None
+    return ways.custom.run(Asked(ways, arguments, results, grads, needed))
+
+
+def registered(function: Callable[..., Any]) -> OwnBackward:
     """A function given to ``register_backward``."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    @property
-    def meaning(self) -> Any:
-        return self.function
-
-    def __call__(
-        self,
-        runtime: Ways,
-        arguments: tuple[Any, ...],
-        results: tuple[Any, ...],
-        grads: tuple[Any, ...],
-        needed: tuple[bool, ...],
-    ) -> tuple[Any, ...]:
-        plan = runtime.plan
-        values = runtime.values(arguments)
-        by_slot = dict(zip(runtime.plan.arguments, needed, strict=False))
+    def run(asked: Asked) -> tuple[Any, ...]:
+        ways, plan = asked.ways, asked.ways.plan
+        values = ways.values(asked.arguments)
+        needed = dict(zip(plan.arguments, asked.needed, strict=False))
         context = BackwardContext(
             inputs=callback_arguments(plan, values),
-            outputs={slot.label: result for slot, result in zip(plan.result_slots, results, strict=True)},
-            needs_input_grad=tuple(any(by_slot[s.name] for s in p.slots) for p in plan.parameters),
+            outputs={slot.label: result for slot, result in zip(plan.result_slots, asked.results, strict=True)},
+            needs_input_grad=tuple(any(needed[s.name] for s in p.slots) for p in plan.parameters),
         )
         # Copies, for the function to change as it likes: a cotangent is the caller's, or shared with other nodes.
-        found = self.function(context, *(None if grad is None else grad.clone() for grad in grads))
+        found = function(context, *(None if grad is None else grad.clone() for grad in asked.grads))
         if not isinstance(found, (tuple, list)):
             found = (found,)
         if len(found) != len(plan.parameters):
             raise ArgumentError(
-                f"{runtime.name}: the registered backward returned {len(found)} gradients; expected "
+                f"{ways.name}: the registered backward returned {len(found)} gradients; expected "
                 f"{len(plan.parameters)}, one for each argument of the op ({', '.join(p.name for p in plan.parameters)}), "
                 f"None where there is none"
             )
@@ -71,10 +63,10 @@ class RegisteredBackward:
                 if parameter.struct and grad is not None:
                     for name in slot.leaf.path[1:]:
                         part = part.get(name) if isinstance(part, dict) else getattr(part, name, None)
-                by_name[slot.name] = (
-                    _checked(runtime.name, slot, part, values[slot.name]) if slot.differentiable else None
-                )
-        return tuple(by_name.get(name) for name in runtime.plan.arguments)
+                by_name[slot.name] = _checked(ways.name, slot, part, values[slot.name]) if slot.differentiable else None
+        return tuple(by_name.get(name) for name in plan.arguments)
+
+    return OwnBackward(run, function)
 
 
 def _reducible(shape: tuple[Any, ...], wider: tuple[Any, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""An op's front as functions: ``call`` at once, the rest at the first call that gets there.
+"""An op's generated functions: ``call`` at once, the rest at the first call that gets there.
 
 A model decorates more kernels than it calls, and text costs time to compile. What PyTorch traces has to be there when it
 does, so ``call`` is; ``eager`` and the autograd function are written and compiled when they are first wanted.
@@ -6,41 +6,42 @@ does, so ``call`` is; ``eager`` and the autograd function are written and compil
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..emit.call import CallWriter
 from ..private import locks, torch_modes
 from ..private.compiled import compile_text
-
-if TYPE_CHECKING:
-    from .instances import Instance, Instances
+from .instances import Instance, Instances
 
 _making = locks.reentrant()
 
-PARTS = "parts of the front"
+PARTS = "parts of the op"
 """Where the scope keeps this object: no name that text could use."""
 
 
 class Parts:
-    """The functions of one op's front, and the scope that they share."""
+    """The generated functions of one op, and the scope that they share."""
 
-    def __init__(
-        self, name: str, emitter: CallWriter, helpers: dict[str, Any], instances: Instances, lease: Any
-    ) -> None:
+    def __init__(self, name: str, emitter: CallWriter, instances: Instances, lease: Any) -> None:
         self._name, self._emitter, self._instances, self._lease = name, emitter, instances, lease
-        self._helpers = helpers
+        self._helpers: dict[str, Any] = {}
         self._function: Any = None
-        text, own = emitter.emit(), emitter.helpers()
-        self._eager_name, self._apply_name = own["eager"], emitter.use("apply")
         self._has_eager = False
-        self.scope: dict[str, Any] = {
-            PARTS: self,
-            self._eager_name: self._first_eager,
-            self._apply_name: self._first_apply,
-        }
+        self.scope: dict[str, Any] = {PARTS: self}
+
+    def open(self, helpers: dict[str, Any]) -> Callable[..., Any]:
+        """``call``, now that there is what the text calls."""
+        self._helpers = helpers
+        text, own = self._emitter.emit(), self._emitter.helpers()
+        self._eager_name, self._apply_name = own["eager"], self._emitter.use("apply")
+        self.scope |= {self._eager_name: self._first_eager, self._apply_name: self._first_apply}
         self._compile(text, "call")
-        self.call: Callable[..., Any] = self.scope[own["call"]]
+        self._instances.when_made(functools.partial(_use_launches, weakref.ref(self)))
+        call: Callable[..., Any] = self.scope[own["call"]]
+        return call
 
     @property
     def eager(self) -> Callable[..., Any]:
@@ -97,3 +98,10 @@ class Parts:
     def _first_apply(self, *arguments: Any) -> Any:
         self.function()
         return self.scope[self._apply_name](*arguments)
+
+
+def _use_launches(reference: weakref.ref[Parts], instance: Instance) -> None:
+    """PyTorch's registry holds the instances, so that they hold the functions weakly."""
+    parts = reference()
+    if parts is not None:
+        parts.use_launches(instance)

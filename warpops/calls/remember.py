@@ -1,4 +1,4 @@
-"""Which launches are remembered: the last few of each op, with a check that the next call's tensors look the same.
+"""Which launches are remembered: the last few of each way of an op, with a check that the next call's tensors look the same.
 
 The check is PyTorch's own guard on tensors, one call for all of them: it compares types, dtypes, devices, sizes, strides,
 and the state of dispatch, so that a tensor subclass, a dispatch mode, autocast, inference mode or a torch.func transform
@@ -7,154 +7,113 @@ never meets a remembered launch.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import torch
 
-from ..launch.packing import NOT_RECALLED, OutdatedError
-from ..private import torch_guards, torch_modes
+from ..arguments.call import bind_sizes, fresh_shape, launch_size
+from ..emit import checks
+from ..launch.packing import NOT_RECALLED, OutdatedError, dense_strides, descriptor, pairs_apart
+from ..private import torch_guards
+from ..private.warp_types import RETAIN_GRAD
+from .direct import watched
 from .instances import Instances
 
-
-class Memory:
-    """One remembered launch."""
-
-    __slots__ = ("check", "differentiable", "needs", "numbers", "run")
-
-    def __init__(
-        self,
-        check: Callable[..., bool],
-        run: Callable[..., Any] | None,
-        numbers: tuple[int, ...],
-        needs: Any,
-        differentiable: bool,
-    ) -> None:
-        self.check, self.run, self.numbers, self.needs = check, run, numbers, needs
-        self.differentiable = differentiable
-
-
-def _never(*tensors: Any) -> bool:
-    return False
-
-
-NOTHING = Memory(_never, None, (), None, False)
 _LONGEST = 64
 _KEPT = 4
 """How many launches are remembered for each way: a model calls one op on arrays of several sizes."""
 
 
-class Pace:
-    """How often a miss is worth remembering: each time at first, more rarely while sizes keep changing."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """One remembered launch. A call's values are those of its raw operator."""
 
-    __slots__ = ("_length", "_wait")
+    check: Callable[..., bool]
+    """Whether tensors look as those of the launch did."""
+    tensors: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    """Picks the tensors out of a call's values."""
+    others: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    """Picks the rest that it depends on: ints that sizes follow from, what is None, which gradients are wanted."""
+    fixed: tuple[Any, ...] | None
+    """What that was."""
+    differentiable: bool
+    """Gradients may be wanted."""
+    run: Callable[..., Any] | None
 
-    def __init__(self) -> None:
+
+def _nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return ()
+
+
+NEVER = Memory(lambda *tensors: False, _nothing, _nothing, None, False, None)
+"""What stands for a remembered launch where there is none."""
+
+
+class Store:
+    """The launches that one way of an op remembers: ``forward`` or ``backward``, or those over given buffers."""
+
+    __slots__ = ("_instances", "_length", "_wait", "_way", "memories")
+
+    def __init__(self, instances: Instances, way: str) -> None:
+        self._instances, self._way = instances, way
         self._wait = self._length = 0
+        self.memories: tuple[Memory, ...] = (NEVER,)
+        """The latest first. One tuple, replaced at once: other threads launch meanwhile."""
 
-    def due(self) -> bool:
-        if self._wait > 0:
-            self._wait -= 1
-            return False
-        self._length = min(self._length + 1, 4 * _LONGEST)
-        self._wait = self._length // 4
-        return True
-
-
-class Memories:
-    """The launches that one way of an op remembers; ``latest`` is tried first."""
-
-    __slots__ = ("_older", "_pace", "latest")
-
-    def __init__(self) -> None:
-        self.latest = NOTHING
-        self._older: tuple[Memory, ...] = ()
-        self._pace = Pace()
-
-    def find(self, *tensors: Any) -> Memory:
-        """The launch among the older ones that such tensors were seen in; ``NOTHING`` where there is none."""
-        older = self._older
-        for index, memory in enumerate(older):
-            if memory.check(*tensors):
-                self._older = (self.latest, *older[:index], *older[index + 1 :])
-                self.latest = memory
+    def find(self, values: tuple[Any, ...]) -> Memory:
+        """The launch among the older ones that such values were seen in, which becomes the latest; else ``NEVER``."""
+        memories = self.memories
+        for index, memory in enumerate(memories[1:], 1):
+            if memory.check(*memory.tensors(values)):
+                self.memories = (memory, *memories[:index], *memories[index + 1 :])
                 return memory
-        return NOTHING
-
-    def due(self) -> bool:
-        """Whether a miss is worth remembering."""
-        return self._pace.due()
+        return NEVER
 
     def gave_way(self, memory: Memory, error: Exception) -> None:
         """Forget a launch whose code was replaced; one that was given a wrong number stays."""
         if isinstance(error, OutdatedError):
-            if self.latest is memory:
-                self.latest = NOTHING
-            self._older = tuple(one for one in self._older if one is not memory)
+            self.memories = tuple(one for one in self.memories if one is not memory) or (NEVER,)
 
-    def add(self, memory: Memory) -> None:
-        if self.latest is not NOTHING:
-            self._older = (self.latest, *self._older)[: _KEPT - 1]
-        self.latest = memory
-
-
-class Remembered:
-    """The remembered forwards and backwards of one op."""
-
-    __slots__ = ("_instances", "backward", "forward")
-
-    def __init__(self, instances: Instances) -> None:
-        self._instances = instances
-        self.forward, self.backward = Memories(), Memories()
-
-    def missed_forward(self, arguments: tuple[Any, ...]) -> None:
-        """Remember the launch that a call just made."""
-        if not self.forward.due():
+    def missed(self, values: tuple[Any, ...]) -> None:
+        """Remember the launch that was just made: each time at first, more rarely while sizes keep changing."""
+        if self._wait > 0:
+            self._wait -= 1
+            return
+        self._length = min(self._length + 1, 4 * _LONGEST)
+        self._wait = self._length // 4
+        given = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
+        tensors = [values[index] for index in given]
+        run = _again(self._instances, self._way, values) if torch_guards.can_guard(tensors) else None
+        if run is None:
             return
         plan = self._instances.plan
-        tensors = [value for slot, value in zip(plan.inputs, arguments, strict=False) if slot.is_array]
-        if not torch_guards.can_guard(tensors):
-            return
-        make = self._instances.select(arguments).recall_forward
-        run = make(*arguments) if make is not None else None
-        if run is None:
-            return
-        numbers = tuple(arguments[index] for index in plan.sizing_places)
+        others = [*plan.sizing_places, *(index for index, value in enumerate(values) if value is None)]
+        pick = _picker([*others, len(values) - 1] if self._way == "backward" else others)
         wants = any(
             value.requires_grad
-            for slot, value in zip(plan.inputs, arguments, strict=False)
+            for slot, value in zip(plan.inputs, values, strict=False)
             if slot.is_array and (slot.differentiable or plan.mutated)
         )
-        self.forward.add(Memory(torch_guards.guard(tensors), run, numbers, None, wants))
-
-    def missed_backward(self, arguments: tuple[Any, ...], tensors: tuple[Any, ...], needs: tuple[bool, ...]) -> None:
-        """Remember the adjoint launch that a backward just made; ``arguments`` are those of the raw backward."""
-        if not self.backward.due():
-            return
-        if not torch_guards.can_guard(tensors):
-            return
-        make = self._instances.select(arguments).recall_backward
-        run = make(*arguments) if make is not None else None
-        if run is None:
-            return
-        numbers = tuple(arguments[index] for index in self._instances.plan.sizing_places)
-        self.backward.add(Memory(torch_guards.guard(tensors), run, numbers, needs, True))
+        made = Memory(torch_guards.guard(tensors), _picker(given), pick, pick(values), wants, run)
+        self.memories = (made, *(one for one in self.memories if one is not NEVER))[:_KEPT]
 
 
-class Into:
+class Into(Store):
     """A raw op over given buffers, with the last launches remembered: what compiled code calls.
 
     As the kernel that the dispatcher calls, and, with ``direct``, in place of the way through the dispatcher: a generated
     graph calls operators one by one, and boxing and unboxing their arguments costs more than a launch.
     """
 
-    __slots__ = ("_direct", "_instances", "_memories", "_pace", "_run", "_way")
+    __slots__ = ("_direct", "_run")
 
     def __init__(self, instances: Instances, way: str, run: Callable[..., None], direct: bool = False) -> None:
-        self._instances, self._way, self._run, self._direct = instances, way, run, direct
-        self._pace: Pace | None = None
-        self._memories = _NO_MEMORIES
+        super().__init__(instances, way)
+        self._run, self._direct = run, direct
 
     def __hash__(self) -> int:
         return hash(self._run)
@@ -166,75 +125,29 @@ class Into:
         if named:
             self._run(*values, **named)
             return
-        check, tensors, others, fixed, again = self._memories[0]
-        if not check(*tensors(values)):
-            check, tensors, others, fixed, again = self._find(values)
-        if others(values) == fixed and not (self._direct and _watched()):
+        memory = self.memories[0]
+        if not memory.check(*memory.tensors(values)):
+            memory = self.find(values)
+        if memory.others(values) == memory.fixed and not (self._direct and watched()):
             try:
-                again(*values)
+                memory.run(*values)  # type: ignore[misc]
                 return
             except NOT_RECALLED as error:
-                if isinstance(error, OutdatedError):
-                    self._memories = tuple(one for one in self._memories if one[-1] is not again) or _NO_MEMORIES
+                self.gave_way(memory, error)
         self._run(*values)
-        if self._pace is None:
-            self._pace = Pace()
-        if self._pace.due():
-            self._remember(values)
-
-    def _find(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The remembered launch that such values were seen in, which becomes the first; else one that never applies."""
-        memories = self._memories
-        for index, memory in enumerate(memories[1:], 1):
-            if memory[0](*memory[1](values)):
-                self._memories = (memory, *memories[:index], *memories[index + 1 :])
-                return memory
-        return NEVER
-
-    def _remember(self, values: tuple[Any, ...]) -> None:
-        given = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
-        tensors = [values[index] for index in given]
-        if not torch_guards.can_guard(tensors):
-            return
-        make = getattr(self._instances.select(values), self._way)
-        again = make(*values) if make is not None else None
-        if again is None:
-            return
-        plan = self._instances.plan
-        others = _picker([*plan.sizing_places, *(index for index, value in enumerate(values) if value is None)])
-        memory = (torch_guards.guard(tensors), _picker(given), others, others(values), again)
-        # One tuple, replaced at once: other threads launch meanwhile.
-        self._memories = (memory, *(one for one in self._memories if one is not NEVER))[:_KEPT]
-
-
-def _watched() -> bool:
-    """Whether somebody is to be told of operators that are called."""
-    return bool(torch_modes.dispatch_modes() or torch_modes.function_mode() or torch_modes.profiling())
+        self.missed(values)
 
 
 def forward_into(instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:
     """The raw forward op over given buffers; ``through`` is the dispatcher's way, where that is to be shortened."""
     run = through or instances.forward_into
-    if not instances.plan.recalls_forward:
-        return run
-    return Into(instances, "recall_forward_into", run, through is not None)
+    return Into(instances, "forward_into", run, through is not None) if instances.plan.recalls_forward else run
 
 
 def backward_into(instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:
     """The raw backward op over given buffers."""
     run = through or instances.backward_into
-    if not instances.plan.recalls_backward:
-        return run
-    return Into(instances, "recall_backward_into", run, through is not None)
-
-
-def _nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return ()
-
-
-NEVER = (_never, _nothing, _nothing, None, _never)
-"""What stands for a remembered launch where there is none: the numbers are never equal."""
-_NO_MEMORIES: tuple[tuple[Any, ...], ...] = (NEVER,)
+    return Into(instances, "backward_into", run, through is not None) if instances.plan.recalls_backward else run
 
 
 def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -245,3 +158,56 @@ def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...
         (place,) = places
         return lambda values: (values[place],)
     return itemgetter(*places)
+
+
+def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[..., Any] | None:
+    """The launch that was just made of ``values`` with all that is constant worked out; None where there is no short way."""
+    instance = instances.select(values)
+    again, plan, launcher = instance.again.get(way), instance.plan, instance.launcher
+    if again is None or (way == "backward" and any(value is None for value in values)):
+        return None
+    adjoint = way.startswith("backward")
+    kept = plan.kept if adjoint else plan.fresh
+    named = dict(zip((*plan.arguments, *(slot.name for slot in kept)), values, strict=False))
+    sizes = bind_sizes(instances.op, plan, named)
+    where = named[plan.given_arrays[0].name].device
+    constants: dict[Any, Any] = {"where": where}
+    attached, explicit = [], []
+    for slot in plan.arrays:
+        scalar, rank, tensor = slot.leaf.scalar, slot.leaf.ndim, named.get(slot.name)
+        assert scalar is not None
+        if tensor is None:
+            shape = (*fresh_shape(instances.op, plan, slot, sizes, named), *(slot.leaf.component or ()))
+        else:
+            shape = tuple(tensor.shape)
+        strides = dense = dense_strides(shape)
+        if not (tensor is None or way == "backward" or (way == "forward" and slot.role == "inout")):
+            strides = tensor.stride()
+            loose = any(strides[axis] != dense[axis] for axis in range(rank, len(shape)) if shape[axis] != 1)
+            if loose and slot.is_input:
+                return None
+        constants |= {(slot.name, "size"): shape, (slot.name, "step"): dense}
+        plain = descriptor(shape[:rank], strides, scalar.size)
+        attached.append(
+            descriptor(shape[:rank], strides, scalar.size, RETAIN_GRAD) if adjoint and slot.retained else plain
+        )
+        if len(slot.leaf.path) == 1:
+            explicit.append(plain if slot.explicit else None)
+    inputs = [named[slot.name] if slot.is_input else None for slot in plan.arrays]
+    found = launcher.recall(
+        where,
+        launch_size(instances.op, plan, sizes, named),
+        tuple(attached),
+        tuple(explicit) if adjoint else None,
+        () if adjoint else pairs_apart(inputs, [plan.arrays.index(slot) for slot in plan.mutated]),
+    )
+    if found is None:
+        return None
+    constants |= zip(("launch", "start", "module", "hashers"), found, strict=True)
+    constants["pack_numbers"] = launcher.number_packer()
+    if "empty" in again.constants:
+        constants["empty"] = checks.allocator(where)
+    if way == "backward":
+        constants |= {(slot.name, "needed"): need for slot, need in zip(plan.gradients, values[-1], strict=True)}
+    function, bound = again.function, tuple(constants[key] for key in again.constants)
+    return types.FunctionType(function.__code__, function.__globals__, function.__name__, bound)

@@ -6,10 +6,13 @@ launches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..arguments.vector import nestings
 from ..kernel.signature import MISSING
-from ..plan.model import OpPlan
+from ..plan.model import OpPlan, Slot
 from .function import FunctionWriter
+from .text import tuple_of
 
 
 class CallWriter(FunctionWriter):
@@ -60,7 +63,7 @@ class CallWriter(FunctionWriter):
 
     def _emit_call(self) -> None:
         text, _plan = self.text, self.plan
-        arguments = self.tuple_of(self.plan.arguments)
+        arguments = tuple_of(self.plan.arguments)
         with text.indented(f"def {self.use('call')}({self.parameters()}):"):
             self._open_structs(False)
             text.add(f"if {self.use('is_compiling')}():")
@@ -81,7 +84,7 @@ class CallWriter(FunctionWriter):
                 return
             result = text.free("results", "local")
             text.add(f"{result} = {call}")
-            text.add(f"{self.use('recall')}.missed_forward({arguments})")
+            text.add(f"{self.use('forwards')}.missed({arguments})")
             text.add(f"return {result}")
 
     def _emit_device(self) -> None:
@@ -101,12 +104,11 @@ class CallWriter(FunctionWriter):
     def _emit_recall(self) -> None:
         text = self.text
         arguments = ", ".join(self.plan.arguments)
-        tensors = [slot.name for slot in self.plan.given_arrays]
         memory = text.free("memory", "local")
         more = [f"{self.use('forward_ad')}._current_level < 0"]
         if self.plan.mutated:  # what requires grad is refused, or its change is told to autograd, by the whole way
             more.append(f"not ({memory}.differentiable and {self.use('grad_enabled')}())")
-        condition = self._remembered("forward", tensors, more)
+        condition = self._remembered("forwards", self._given(), self.plan.arguments, more)
         with text.indented(f"if {condition}:"):
             if self.plan.differentiable and not self.plan.mutated:
                 text.add(f"if {memory}.differentiable and {self.use('grad_enabled')}():")
@@ -120,7 +122,7 @@ class CallWriter(FunctionWriter):
                     text.add("return None")
             error = text.free("error", "local")
             text.add(f"except {self.use('NotRecalled')} as {error}:")
-            text.add(f"    {self.use('recall')}.forward.gave_way({memory}, {error})")
+            text.add(f"    {self.use('forwards')}.gave_way({memory}, {error})")
 
     def _emit_traced(self) -> None:
         """What Dynamo traces: refusals that PyTorch's parser has no words for, guards on floats, one call."""
@@ -209,13 +211,7 @@ class CallWriter(FunctionWriter):
             text._indent += 1
             self._emit_guards()
             if self.plan.differentiable:
-                requires = " or ".join(
-                    f"{s.name}.requires_grad"
-                    if not s.optional
-                    else f"({s.name} is not None and {s.name}.requires_grad)"
-                    for s in plan.gradients
-                )
-                text.add(f"if {self.use('grad_enabled')}() and ({requires}):")
+                text.add(f"if {self._wants_grad(plan.gradients)}:")
                 text._indent += 1
                 if plan.mutated:
                     text.add(f"results = {self.use('apply')}({arguments})")
@@ -224,19 +220,27 @@ class CallWriter(FunctionWriter):
                 else:
                     text.add(f"return {self.use('apply')}({arguments})")
                 text._indent -= 1
-            call = f"{self._way('forward', plan.inputs)}({arguments})"
+            call = f"{self._way('forward')}({arguments})"
             count = len(plan.results)
             result = self._first_results(call)
             if plan.mutated:
-                text.add(f"results = {result}")
+                text.add(f"results = {result}" if count else result)
                 self._bump()
                 text.add("return results" if count else "return None")
             else:
                 text.add(f"return {result}")
             text._indent -= 1
             text.add("except (AttributeError, TypeError, RuntimeError):")
-            text.add(f"    {self.use('explain_failure')}({self.tuple_of(plan.arguments)})")
+            text.add(f"    {self.use('explain_failure')}({tuple_of(plan.arguments)})")
             text.add("    raise")
+
+    def _wants_grad(self, slots: Sequence[Slot]) -> str:
+        parts = [
+            f"({s.name} is not None and {s.name}.requires_grad)" if s.optional else f"{s.name}.requires_grad"
+            for s in slots
+        ]
+        enabled = f"{self.use('grad_enabled')}()"
+        return f"{enabled} and {parts[0]}" if len(parts) == 1 else f"{enabled} and ({' or '.join(parts)})"
 
     def _bump(self) -> None:
         for slot in self.plan.mutated:
@@ -247,15 +251,11 @@ class CallWriter(FunctionWriter):
         if not plan.mutated:
             return
         guarded = [s for s in plan.inputs if s.is_array and (s.role == "mutated" or not plan.results)]
-        conditions = " or ".join(
-            f"{s.name}.requires_grad" if not s.optional else f"({s.name} is not None and {s.name}.requires_grad)"
-            for s in guarded
-        )
-        self.text.add(f"if {self.use('grad_enabled')}() and ({conditions}):")
-        self.text.add(f"    {self.use('refuse_mutation')}({self.tuple_of(self.plan.arguments)})")
+        self.text.add(f"if {self._wants_grad(guarded)}:")
+        self.text.add(f"    {self.use('refuse_mutation')}({tuple_of(self.plan.arguments)})")
         negated = [f"{s.name}.is_neg()" for s in plan.mutated]
         negated = [
             f"({s.name} is not None and {n})" if s.optional else n for s, n in zip(plan.mutated, negated, strict=True)
         ]
         self.text.add(f"if {' or '.join(negated)}:")
-        self.text.add(f"    return {self.use('resolve_negated')}({self.tuple_of(self.plan.arguments)})")
+        self.text.add(f"    return {self.use('resolve_negated')}({tuple_of(self.plan.arguments)})")

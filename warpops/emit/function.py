@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..plan.model import OpPlan, Slot
-from .text import Text
+from ..plan.model import OpPlan
+from .text import Text, targets, tuple_of
 
 
 class FunctionWriter:
@@ -26,9 +26,6 @@ class FunctionWriter:
     def helpers(self) -> dict[str, str]:
         return {name: own for (kind, name), own in self.text._free.items() if kind == "helper"}
 
-    def tuple_of(self, names: Sequence[str]) -> str:
-        return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
-
     def emit_function(self) -> str:
         """The text of the autograd function, written once."""
         if self._function_text is None:
@@ -36,64 +33,49 @@ class FunctionWriter:
             self._function_text = self.text.take()
         return self._function_text
 
-    def _remembered(self, what: str, tensors: list[str], more: Iterable[str] = ()) -> str:
-        """The condition under which a remembered launch applies; names the memory, and a tuple of the tensors."""
-        memory, recall = self.text.free("memory", "local"), f"{self.use('recall')}.{what}"
-        given = self.text.free("given", "local")
-        self.text.add(f"{given} = {self.tuple_of(tensors)}")
-        self.text.add(f"{memory} = {recall}.latest")
-        self.text.add(f"if not {memory}.check(*{given}):")
-        self.text.add(f"    {memory} = {recall}.find(*{given})")
-        numbers = [slot.name for slot in self.plan.sizing]
+    def _remembered(self, what: str, tensors: str, values: Sequence[str], more: Iterable[str] = ()) -> str:
+        """The condition under which a remembered launch applies; names the memory."""
+        memory, store = self.text.free("memory", "local"), self.use(what)
+        self.text.add(f"{memory} = {store}.memories[0]")
+        self.text.add(f"if not {memory}.check({tensors}):")
+        self.text.add(f"    {memory} = {store}.find({tuple_of(values)})")
+        fixed = [slot.name for slot in self.plan.sizing] + [name for name in values if name == "needs"]
         tests = [f"{memory}.run", *more]
-        if numbers:
-            tests.append(f"{memory}.numbers == {self.tuple_of(numbers)}")
-        tests += [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling")]
-        return " and ".join(tests)
+        if fixed:
+            tests.append(f"{memory}.fixed == {tuple_of(fixed)}")
+        modes = " or ".join(f"{self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling"))
+        return " and ".join([*tests, f"not ({modes})"])
 
     def _recalled(self) -> str:
-        """The call of a remembered forward: the tensors at once, then the numbers."""
+        """The call of a remembered forward: a tuple of the tensors, then the numbers."""
         numbers = [slot.name for slot in self.plan.inputs if not slot.is_array]
         return f"{self.text.free('memory', 'local')}.run({', '.join([self.text.free('given', 'local'), *numbers])})"
 
-    def _try_remembered(self, what: str, tensors: list[str], more: list[str], names: str, call: str) -> None:
+    def _given(self) -> str:
+        """Name the tuple of the given tensors, which a remembered forward takes; the text of what a guard is asked."""
+        given = self.text.free("given", "local")
+        self.text.add(f"{given} = {tuple_of([slot.name for slot in self.plan.given_arrays])}")
+        return f"*{given}"
+
+    def _try_remembered(self, what: str, tensors: str, values: Sequence[str], names: str, call: str) -> None:
         """Recall a launch where one applies; what is written next, indented, is for where none does."""
-        text = self.text
-        recalled = text.free("recalled", "local")
-        text.add(f"{recalled} = {self._remembered(what, tensors, more)}")
-        text.add(f"if {recalled}:")
+        text, first = self.text, names.partition(",")[0]
+        condition = self._remembered(what, tensors, values)
+        text.add(f"{first} = None")
+        text.add(f"if {condition}:")
         text.add("    try:")
         text.add(f"        {names} = {call}")
         error = text.free("error", "local")
         text.add(f"    except {self.use('NotRecalled')} as {error}:")
-        text.add(f"        {self.use('recall')}.{what}.gave_way({text.free('memory', 'local')}, {error})")
-        text.add(f"        {recalled} = False")
-        text.add(f"if not {recalled}:")
+        text.add(f"        {self.use(what)}.gave_way({text.free('memory', 'local')}, {error})")
+        text.add(f"if {first} is None:")
 
-    def _way(self, what: str, slots: Iterable[Slot], cotangents: Iterable[str] = ()) -> str:
-        """Choose between the launch itself and its raw op: the op where anything watches or changes dispatch."""
-        ordinary = self.use("is_ordinary")
-        tests = [f"not {self.use(name)}()" for name in ("dispatch_modes", "function_mode", "profiling", "tracing")]
-        for slot in slots:
-            if slot.is_array:
-                test = f"{ordinary}({slot.name})"
-                tests.append(f"({slot.name} is None or {test})" if slot.optional else test)
-            elif slot.role == "tensor_scalar":
-                tests.append(f"{ordinary}({slot.name})")
-        for name in cotangents:
-            tests.append(f"({name} is None or {ordinary}({name}))")
-        given = [slot for slot in slots if slot.is_array and not slot.optional and slot.is_input]
-        if given:
-            tests.append(f"not {given[0].name}.is_meta")
-        way = self.text.free(what, "way")
-        self.text.add(f"{way} = {self.use(f'{what}_op')}")
-        self.text.add("if (")
-        self.text.add(f"    {tests[0]}")
-        for test in tests[1:]:
-            self.text.add(f"    and {test}")
-        self.text.add("):")
-        self.text.add(f"    {way} = {self.use(f'launch_{what}')}")
-        return way
+    def _way(self, what: str, more: Iterable[str] = ()) -> str:
+        """The launch itself, or its raw op, where anything watches or changes dispatch."""
+        scalars = [slot for slot in self.plan.inputs if slot.role == "tensor_scalar"]
+        tensors = [*(slot.name for slot in (*self.plan.given_arrays, *scalars)), *more]
+        launch, op = self.use(f"launch_{what}"), self.use(f"{what}_op")
+        return f"({launch} if {self.use('direct')}({', '.join(tensors)}) else {op})"
 
     def _emit_function(self) -> None:
         text, plan = self.text, self.plan
@@ -111,7 +93,7 @@ class FunctionWriter:
                 for slot in plan.mutated if plan.results else ():
                     saved[slot.name] = text.free(f"{slot.name}_before", "before")
                     text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
-                names = self.tuple_of(returned) if len(returned) != 1 else returned[0]
+                names = ", ".join(returned)
                 given = ", ".join(arguments)
                 text.add(f"if {self.use('is_compiling')}():")
                 text.add(f"    {names} = {self.use('traced_forward')}({given})")
@@ -122,10 +104,9 @@ class FunctionWriter:
                 with text.deeper():
                     recalls = plan.recalls_forward and not plan.mutated
                     if recalls:
-                        arrays = [s.name for s in plan.given_arrays]
-                        self._try_remembered("forward", arrays, [], names, self._recalled())
+                        self._try_remembered("forwards", self._given(), arguments, names, self._recalled())
                     with text.deeper() if recalls else text.flat():
-                        text.add(f"{names} = {self._way('forward', plan.inputs)}({given})")
+                        text.add(f"{names} = {self._way('forward')}({given})")
                     if alive:
                         text.add(f"{alive[0]} = None")
                         text.add(f"ctx.alive = {self.use('alive')}({', '.join(plan.handles)})")
@@ -137,13 +118,13 @@ class FunctionWriter:
                         text.add(f"{saved[slot.name]} = {self.use('copy_of')}({slot.name})")
                 text.add(f"ctx.save_for_backward({', '.join([*saved.values(), *kept, *alive, *before])})")
                 if numbers:
-                    text.add(f"ctx.numbers = {self.tuple_of(numbers)}")
+                    text.add(f"ctx.numbers = {tuple_of(numbers)}")
                 silent = [r for s, r in zip(plan.result_slots, returned, strict=False) if not s.differentiable]
                 if silent:
                     text.add(f"ctx.mark_non_differentiable({', '.join(silent)})")
                 results = returned[: len(plan.results)]
                 text.add(f"return {', '.join(results)}")
-            text.add("")
+            text.blank()
             text.add("@staticmethod")
             cots = [
                 text.free(f"grad_{s.name}", "cotangent") if s.differentiable else text.free(f"_{s.name}", "unused")
@@ -153,12 +134,12 @@ class FunctionWriter:
                 live = [c for c, s in zip(cots, plan.result_slots, strict=True) if s.differentiable]
                 nones = ", ".join("None" for _ in arguments)
                 if plan.gradient == "custom":
-                    text.add(f"{self.tuple_of([*tensors, *kept, *alive])} = ctx.saved_tensors")
+                    text.add(f"{targets([*tensors, *kept, *alive])} = ctx.saved_tensors")
                     if numbers:
-                        text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                        text.add(f"{targets(numbers)} = ctx.numbers")
                     text.add(
-                        f"return {self.use('custom_backward')}({self.tuple_of(arguments)}, {self.tuple_of(kept)}, "
-                        f"{self.tuple_of(cots)}, ctx.needs_input_grad)"
+                        f"return {self.use('custom_backward')}({tuple_of(arguments)}, {tuple_of(kept)}, "
+                        f"{tuple_of(cots)}, ctx.needs_input_grad)"
                     )
                     return
                 text.add(f"if {' and '.join(f'{c} is None' for c in live)}:")
@@ -169,12 +150,15 @@ class FunctionWriter:
                 text.add(f"if {self.use('grad_enabled')}():")
                 text.add(f"    return {self.use('backward_again')}(ctx, {', '.join(cots)})")
                 before = [text.free(f"{slot.name}_before", "before") for slot in plan.written_back]
-                text.add(f"{self.tuple_of([*tensors, *kept, *alive, *before])} = ctx.saved_tensors")
+                text.add(f"{targets([*tensors, *kept, *alive, *before])} = ctx.saved_tensors")
                 if numbers:
-                    text.add(f"{self.tuple_of(numbers)} = ctx.numbers")
+                    text.add(f"{targets(numbers)} = ctx.numbers")
                 positions = [arguments.index(s.name) for s in plan.gradients]
-                text.add("needs = ctx.needs_input_grad")
-                text.add(f"needs = [{', '.join(f'needs[{p}]' for p in positions)}]")
+                wanted = "ctx.needs_input_grad"
+                if len(positions) > 1:
+                    text.add(f"wanted = {wanted}")
+                    wanted = "wanted"
+                text.add(f"needs = [{', '.join(f'{wanted}[{p}]' for p in positions)}]")
                 parts = [*arguments, *kept, *live, "needs"]
                 text.add(f"if {self.use('is_compiling')}():")
                 traced = self.use("traced_backward")
@@ -186,26 +170,19 @@ class FunctionWriter:
                 with text.deeper():
                     if alive:
                         text.add(f"{self.use('check_alive')}(ctx.alive)")
-                    arrays = [s.name for s in plan.given_arrays] + kept + live
                     if plan.recalls_backward:
-                        memory = text.free("memory", "local")
-                        call = f"{memory}.run({', '.join(parts[:-1])})"
-                        self._try_remembered("backward", arrays, [f"{memory}.needs == needs"], "grads", call)
+                        arrays = ", ".join([*(s.name for s in plan.given_arrays), *kept, *live])
+                        call = f"{text.free('memory', 'local')}.run({', '.join(parts[:-1])})"
+                        self._try_remembered("backwards", arrays, parts, "grads", call)
                     with text.deeper() if plan.recalls_backward else text.flat():
-                        text.add(f"grads = {self._way('backward', [*plan.inputs, *plan.kept], live)}({given})")
+                        text.add(f"grads = {self._way('backward', [*kept, *live])}({given})")
                         if plan.recalls_backward:
-                            text.add(
-                                f"{self.use('recall')}.missed_backward({self.tuple_of(parts)}, "
-                                f"{self.tuple_of(arrays)}, needs)"
-                            )
-                if len(positions) == 1:
-                    text.add("(grad,) = grads")
-                    text.add(
-                        f"return {', '.join('grad' if k == positions[0] else 'None' for k in range(len(arguments)))}"
-                    )
-                    return
-                text.add("grads = iter(grads)")
+                            text.add(f"{self.use('backwards')}.missed({tuple_of(parts)})")
                 out = ["None"] * len(arguments)
-                for k, position in enumerate(positions):
-                    out[position] = f"next(grads) if needs[{k}] else None"
+                if len(positions) == 1:
+                    out[positions[0]] = "grads[0]"
+                else:
+                    text.add("grads = iter(grads)")
+                    for k, position in enumerate(positions):
+                        out[position] = f"next(grads) if needs[{k}] else None"
                 text.add(f"return {', '.join(out)}")

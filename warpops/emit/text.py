@@ -5,7 +5,74 @@ from __future__ import annotations
 import builtins
 import contextlib
 import keyword
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+WIDTH = 120
+_BREAK = re.compile(r"(?<=,) | (?=(?:or|and|if|else) )")
+
+
+def wrapped(line: str) -> list[str]:
+    """A statement, or a part of one that is in brackets, as lines of at most ``WIDTH``."""
+    if len(line) <= WIDTH:
+        return [line]
+    text = line.lstrip()
+    indent = line[: -len(text)]
+    left = text.partition(" = ")[0]
+    if len(parts := _parts(text)) > 1 and text.endswith(","):
+        return _filled(indent, parts)
+    if text.startswith("if ") and text.endswith(":"):
+        head, inside, tail = "if (", text[3:-1], "):"
+    elif left != text and len(left) > WIDTH // 2:
+        head, inside, tail = "(", left, f"){text[len(left) :]}"
+    elif text.startswith("return ") and text[-1] not in ")]":
+        head, inside, tail = "return (", text[7:], ")"
+    elif (group := _group(text, WIDTH - len(indent))) is not None:
+        head, inside, tail = text[: group[0] + 1], text[group[0] + 1 : group[1]], text[group[1] :]
+    elif left != text:
+        head, inside, tail = f"{left} = (", text[len(left) + 3 :], ")"
+    else:
+        return [line]
+    return [indent + head, *_filled(f"{indent}    ", _parts(inside)), *wrapped(indent + tail)]
+
+
+def _group(text: str, limit: int) -> tuple[int, int] | None:
+    """The brackets to break within: the last that open within the limit at no depth, or what is alone in them."""
+    stack: list[int] = []
+    pairs: dict[int, int] = {}
+    found = None
+    for at, letter in enumerate(text):
+        if letter in "([{":
+            stack.append(at)
+        elif letter in ")]}" and stack:
+            pairs[opened := stack.pop()] = at
+            if not stack and opened < limit and at > opened + 1:
+                found = opened
+    while found is not None and pairs.get(found + 1) == pairs[found] - 1:
+        found += 1
+    return None if found is None else (found, pairs[found])
+
+
+def _parts(text: str) -> list[str]:
+    """A list or a condition at its commas and operators."""
+    parts, start, depth = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if not depth and _BREAK.match(text, at):
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]
+
+
+def _filled(indent: str, parts: list[str]) -> list[str]:
+    """As many parts in a line as fit."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + 1 + len(part) <= WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines += wrapped(indent + part)
+    return lines
 
 
 class Text:
@@ -16,6 +83,8 @@ class Text:
         self._lines: list[str] = []
         self._indent = 0
         self._free: dict[tuple[str, str], str] = {}
+        self._lets: list[tuple[int, str]] = []
+        """Names of the function being written that are wanted only if something says them, with their lines."""
 
     def free(self, name: str, kind: str = "") -> str:
         """``name``, or a variation of it that nothing of another kind has; the same one for the same name and kind."""
@@ -41,7 +110,15 @@ class Text:
         return self.free(name, "size")
 
     def add(self, line: str) -> None:
-        self._lines.append("    " * self._indent + line)
+        self._lines += wrapped("    " * self._indent + line)
+
+    def let(self, name: str, value: str) -> None:
+        """Name a value, if what is written in the function after it says that name."""
+        self._lets.append((len(self._lines), name))
+        self.add(f"{name} = {value}")
+
+    def blank(self) -> None:
+        self._lines.append("")
 
     @contextlib.contextmanager
     def flat(self) -> Iterator[None]:
@@ -66,6 +143,10 @@ class Text:
             self._lines += ["", ""]
         with self.indented(f"def {name}({', '.join(parameters)}):"):
             yield
+        for line, name in reversed(self._lets):
+            if not any(re.search(rf"\b{name}\b", later) for later in self._lines[line + 1 :]):
+                del self._lines[line]
+        self._lets.clear()
 
     @contextlib.contextmanager
     def indented_class(self, name: str, base: str) -> Iterator[None]:
@@ -81,3 +162,12 @@ class Text:
 
     def result(self) -> str:
         return "\n".join(self._lines) + "\n"
+
+
+def tuple_of(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def targets(names: Sequence[str]) -> str:
+    """What a tuple is assigned to."""
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)

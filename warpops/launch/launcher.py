@@ -79,16 +79,8 @@ class Launcher:
         return argument_layout(self.signature, adjoint=True)
 
     def number_packer(self) -> Any:
-        """Packs the kernel's numbers, which ask Warp for their types at the first use."""
-        made: list[Any] = []
-
-        def pack(*values: Any) -> bytes:
-            if not made:
-                made.append(struct.Struct("=" + number_format(self.signature)).pack)
-            packed: bytes = made[0](*values)
-            return packed
-
-        return pack
+        """Packs the kernel's numbers."""
+        return struct.Struct("=" + number_format(self.signature)).pack
 
     def recall(
         self,

@@ -70,6 +70,11 @@ def _value_format(leaf: Leaf) -> str:
     return leaf.scalar.code
 
 
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a dense array, in elements."""
+    return tuple(math.prod(max(size, 1) for size in shape[axis + 1 :]) for axis in range(len(shape)))
+
+
 def descriptor(shape: Sequence[int], strides: Sequence[int], itemsize: int, flags: int = 0) -> bytes:
     """An array's descriptor with null pointers; strides arrive in elements."""
     rank = len(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -170,6 +171,16 @@ class OpPlan:
         return tuple(slot for slot in self.slots if slot.saved)
 
     @cached_property
+    def temporaries(self) -> tuple[Slot, ...]:
+        """Arrays that gradients pass through without being inputs or results."""
+        return tuple(s for s in self.slots if s.role in ("scratch", "mutated") and s.leaf.differentiable)
+
+    @cached_property
+    def numbers(self) -> tuple[Slot, ...]:
+        """The kernel's arguments that aren't arrays."""
+        return tuple(slot for slot in self.slots if not slot.is_array and slot.role != "size")
+
+    @cached_property
     def mutated(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.role == "mutated")
 
@@ -234,6 +245,15 @@ class OpPlan:
         return tuple(self.inputs.index(slot) for slot in self.sizing)
 
     @cached_property
+    def size_names(self) -> frozenset[str]:
+        """The names in dims, shapes and the launch size."""
+        exprs = [] if callable(self.extents.launch) else list(self.extents.launch)
+        for slot in self.arrays:
+            exprs += [dim for dim in slot.dims or () if dim is not None]
+            exprs += [] if slot.shape is None or callable(slot.shape) else slot.shape
+        return frozenset(name for expr in exprs for name in expr.names())
+
+    @cached_property
     def zeroed_at_once(self) -> bool:
         """One call fills all gradients: from three on it is faster, and one kernel on a GPU."""
         return len(self.gradient_buffers) > 2
@@ -242,6 +262,31 @@ class OpPlan:
     def gradients(self) -> tuple[Slot, ...]:
         """The inputs that get gradients, in the schema's order."""
         return tuple(slot for slot in self.inputs if slot.differentiable)
+
+    @cached_property
+    def gradient_places(self) -> tuple[int, ...]:
+        """Where those are among the schema's values."""
+        return tuple(k for k, slot in enumerate(self.inputs) if slot.differentiable)
+
+    def spread(self, grads: Iterable[Any]) -> list[Any]:
+        """One gradient per value of the schema."""
+        found = dict(zip(self.gradient_places, grads, strict=True))
+        return [found.get(k) for k in range(len(self.arguments))]
+
+    @cached_property
+    def tensor_places(self) -> tuple[int, ...]:
+        """Where tensors are among the schema's values."""
+        return tuple(k for k, slot in enumerate(self.inputs) if slot.is_array or slot.role == "tensor_scalar")
+
+    @cached_property
+    def other_places(self) -> tuple[int, ...]:
+        """Where the rest is: numbers, ids, the device."""
+        return tuple(k for k in range(len(self.arguments)) if k not in self.tensor_places)
+
+    def join(self, tensors: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+        """The schema's values, of both."""
+        found = dict(zip(self.tensor_places, tensors, strict=True)) | dict(zip(self.other_places, others, strict=True))
+        return [found[k] for k in range(len(self.arguments))]
 
     @cached_property
     def gradient_buffers(self) -> tuple[Slot, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from ..backward import declared_backward
 from ..build import build_backward
 from ..calls.generic import align, resolve_types
-from ..calls.instances import Instance
+from ..calls.instances import Instance, make_instance
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature
 from ..op import WarpOp
@@ -17,8 +17,9 @@ from ..options import ProgramOptions
 from ..plan.declaration import Declaration, declare
 from ..plan.model import OpPlan
 from ..plan.planner import plan_op
-from .emit import make_instance
+from .emit import run_step
 from .kernel import as_program, declared_effects, program_signature
+from .run import Runner
 
 
 def warp_program(
@@ -98,12 +99,16 @@ def build(function: Any, signature: str | None, options: ProgramOptions) -> Warp
 
     def make(name: str, values: dict[str, Any]) -> Instance:
         concrete = program_signature(program.add_overload(resolve_types(name, plan, values)))
-        return align(make_instance(name, _plan(concrete, declaration)), plan)
+        return align(_instance(name, _plan(concrete, declaration)), plan)
 
     backward = None
     if declaration.backward is not None and plan.gradient == "custom":
         backward = declared_backward(plan, declaration.backward, build_backward)
-    return WarpOp(plan, make, None if found.generic else (lambda name: make_instance(name, plan)), backward)
+    return WarpOp(plan, make, None if found.generic else (lambda name: _instance(name, plan)), backward)
+
+
+def _instance(name: str, plan: OpPlan) -> Instance:
+    return make_instance(name, plan, run_step(Runner(name, plan)))
 
 
 def _plan(found: KernelSignature, declaration: Declaration) -> OpPlan:

@@ -8,17 +8,23 @@ overload's name of each is the hash of the contract.
 from __future__ import annotations
 
 import functools
+import hashlib
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..calls.helper_ops import copy_op
-from ..calls.instances import Instances
+from ..arguments.handle import with_token
+from ..calls.copies import copy_op
+from ..calls.dispatched import run_cast, run_forward, run_mapped, run_public
+from ..calls.helpers import helpers
+from ..calls.instances import Instances, make_instance
 from ..calls.parts import Parts
 from ..calls.remember import backward_into, forward_into
-from ..calls.ways import Ways
+from ..calls.traced import fake_backward, fake_forward, fake_into, fake_public
+from ..calls.ways import Lease, Ops, OwnBackward, Ways, by_key
 from ..emit.call import CallWriter
 from ..emit.schema import Schemas
 from ..errors import SignatureError
@@ -29,39 +35,32 @@ from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .unregister import Registered, Shim, register
 
+FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
+"""By the suffix of an operator's name."""
 _taken: set[str] = set()
 """The contracts that are registered, as ``namespace::name.hash``."""
 
 
-class Lease:
-    """Keeps an op's operators registered. Held by the ``WarpOp``, by pending backwards, and for good once compiled."""
-
-    __slots__ = ("__weakref__", "key", "name", "transforms")
-
-    def __init__(self, name: str, key: str) -> None:
-        self.name, self.key = name, key
-        self.transforms: Any = None
-
-
+@dataclass(eq=False)
 class Registration:
     """Everything that PyTorch holds of one op."""
 
-    def __init__(
-        self,
-        name: str,
-        plan: OpPlan,
-        instances: Instances,
-        transforms: Callable[[Any], Any],
-        backward: Any = None,
-        vmap: Any = None,
-    ) -> None:
-        """``transforms`` makes the op's functions for torch.func of its runtime."""
-        self.name, self.plan, self.instances = name, plan, instances
-        self.transforms, self.backward, self.vmap = transforms, backward, vmap
-        self.emitter = CallWriter(name, plan)
-        self.schemas = Schemas(plan)
-        self.namespace, self.basename = name.split("::")
-        self.rows = find_rows(plan)
+    name: str
+    plan: OpPlan
+    instances: Instances
+    transforms: Callable[[Ways], Any]
+    """Makes the op's functions for torch.func."""
+    backward: OwnBackward | None = None
+    vmap: Callable[..., Any] | None = None
+    title: str | None = None
+    """Its name in messages, where that is another."""
+    numbered: bool = False
+
+    def __post_init__(self) -> None:
+        self.emitter = CallWriter(self.name, self.plan)
+        self.schemas = Schemas(self.plan)
+        self.namespace, self.basename = self.name.split("::")
+        self.rows = find_rows(self.plan)
         self._check_size()
         self.contract = contract_hash(self._contract_parts(), self._callables())
         self._register()
@@ -111,7 +110,7 @@ class Registration:
 
     def _register(self) -> None:
         if self.plan.mutated and self.plan.differentiable:
-            copy_op()
+            copy_op.overload()
         written = self.schemas
         schemas = {"": written.public(), "_fwd": written.forward(), "_fwd_": written.forward_into()}
         if self.plan.differentiable and self.plan.gradient == "adjoint":
@@ -126,65 +125,102 @@ class Registration:
             self.key = f"{self.contract}_{number}"
         operators.done = functools.partial(_taken.discard, f"{self.name}.{self.key}")
         _taken.add(f"{self.name}.{self.key}")
-        self.lease = Lease(self.name, self.key)
+        self.lease = Lease()
         for name, schema in operators.schemas.items():
             torch_registry.forget(self.namespace, name)
             operators.library.define(f"{name}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
         overloads = {name: self._overload(name) for name in operators.schemas}
-        self.public_op, self.forward_op, self.forward_into_op, *backward = overloads.values()
-        self.backward_op: Any = backward[0] if backward else None
-        self.backward_into_op: Any = backward[1] if backward else None
-        torch_registry.stand_for(self.forward_op, self.public_op)
-        self._implement(operators)
+        ops = Ops(*overloads.values())
+        torch_registry.stand_for(ops.forward, ops.public)
+        self._open(ops)
+        self._implement(operators, ops)
         return overloads, self.lease
 
     def _overload(self, name: str) -> Any:
         torch_registry.forget(self.namespace, name)
         return getattr(getattr(getattr(torch.ops, self.namespace), name), self.key)
 
-    def _implement(self, operators: Registered) -> None:
-        library, instances = operators.library, self.instances
-        self.runtime = runtime = Ways(self.name, self.plan, instances, self)
-        self.parts = Parts(self.name, self.emitter, runtime.helpers(), instances, self.lease)
-        runtime.finish(self.parts)
-        self.call = self.parts.call
+    def _open(self, ops: Ops) -> None:
+        """Make the record of the op, and what the user calls."""
+        self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
+        self.ways = Ways(
+            name=self.title or self.name,
+            key=f"{self.name}.{self.key}",
+            plan=self.plan,
+            instances=self.instances,
+            ops=ops,
+            custom=self.backward,
+            vmap=self.vmap,
+            numbered=self.numbered,
+            lease=weakref.ref(self.lease),
+            parts=weakref.ref(self.parts),
+            make_transforms=self.transforms,
+        )
+        by_key[self.ways.key] = self.ways
+        self.call = self.parts.open(helpers(self.ways))
         self.call.__name__ = self.plan.name
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
 
-        def implement(suffix: str, function: Callable[..., Any], key: str, with_keyset: bool = False) -> None:
-            if function is not torch.library.fallthrough_kernel:
-                function = Shim(function)
-                operators.shims.append(function)
+    def _implement(self, operators: Registered, ops: Ops) -> None:
+        """Give PyTorch the kernels of each operator."""
+        library, ways, instances = operators.library, self.ways, self.instances
+        fallthrough = torch.library.fallthrough_kernel
+
+        def shim(function: Callable[..., Any], *given: Any) -> Shim:
+            operators.shims.append(Shim(function, *given))
+            return operators.shims[-1]
+
+        def implement(suffix: str, key: str, function: Any, with_keyset: bool = False) -> None:
             library.impl(f"{self.basename}{suffix}.{self.key}", function, key, with_keyset=with_keyset)
 
-        implement("_fwd", instances.forward, "CompositeExplicitAutograd")
-        if self.plan.differentiable:
-            implement("_fwd", runtime.run_forward, "Autograd", with_keyset=True)
-        else:
-            implement("_fwd", torch.library.fallthrough_kernel, "Autograd")
-        implement("_fwd_", forward_into(instances), "CompositeExplicitAutograd")
-        implement("_fwd_", torch.library.fallthrough_kernel, "Autograd")
-        torch_registry.shorten(self.forward_into_op, lambda through: forward_into(instances, through))
-        fakes = {"": runtime.fake_public, "_fwd": runtime.fake_forward, "_fwd_": runtime.fake_forward_into}
-        if self.backward_op is not None:
-            implement("_bwd", instances.backward, "CompositeExplicitAutograd")
-            implement("_bwd", torch.library.fallthrough_kernel, "Autograd")
-            into = backward_into(instances)
-            if self.plan.handles:
-                implement("_bwd_", runtime.with_token(into), "CompositeExplicitAutograd")
-            else:
-                implement("_bwd_", into, "CompositeExplicitAutograd")
-                torch_registry.shorten(self.backward_into_op, lambda through: backward_into(instances, through))
-            implement("_bwd_", torch.library.fallthrough_kernel, "Autograd")
-            fakes |= {"_bwd": runtime.fake_backward, "_bwd_": runtime.fake_backward_into}
-        reference = weakref.ref(runtime)
-        for suffix, fake in fakes.items():
-            rules = Rules(reference, suffix)
-            shim = Shim(fake)
-            operators.shims.append(shim)
-            torch_registry.register_python_side(library, f"{self.name}{suffix}.{self.key}", shim, rules)
-        implement("", runtime.run_public, "Autograd")
-        implement("", runtime.run_public, "CompositeExplicitAutograd")
-        implement("", runtime.run_mapped, torch_modes.VMAP_KEY, with_keyset=True)
+        def implement_into(suffix: str, overload: Any, into: Callable[..., Any]) -> None:
+            implement(suffix, "CompositeExplicitAutograd", shim(into(instances)))
+            torch_registry.shorten(overload, lambda through: into(instances, through))
+
+        implement("", "Autograd", shim(run_public, ways))
+        implement("", "CompositeExplicitAutograd", shim(run_public, ways))
+        implement("", torch_modes.VMAP_KEY, shim(run_mapped, ways), with_keyset=True)
         for key in torch_modes.AUTOCAST.values():
-            implement("", runtime.run_cast, key)
+            implement("", key, shim(run_cast, ways))
+        implement("_fwd", "CompositeExplicitAutograd", shim(instances.forward))
+        if self.plan.differentiable:
+            implement("_fwd", "Autograd", shim(run_forward, ways), with_keyset=True)
+        else:
+            implement("_fwd", "Autograd", fallthrough)
+        implement("_fwd_", "Autograd", fallthrough)
+        implement_into("_fwd_", ops.forward_into, forward_into)
+        if ops.backward is not None:
+            implement("_bwd", "CompositeExplicitAutograd", shim(instances.backward))
+            implement("_bwd", "Autograd", fallthrough)
+            implement("_bwd_", "Autograd", fallthrough)
+            if self.plan.handles:
+                labels = [self.plan.slot(name).label for name in self.plan.handles]
+                run = with_token(ways.name, labels, backward_into(instances))
+                implement("_bwd_", "CompositeExplicitAutograd", shim(run))
+            else:
+                implement_into("_bwd_", ops.backward_into, backward_into)
+        reference = weakref.ref(ways)
+        for name in operators.schemas:
+            suffix = name[len(self.basename) :]
+            rules = Rules(reference, self.rows.arrays, suffix)
+            fake = shim(FAKES[suffix], ways)
+            torch_registry.register_python_side(library, f"{self.namespace}::{name}.{self.key}", fake, rules)
+
+
+def hidden_registration(
+    plan: OpPlan,
+    title: str,
+    identity: tuple[Any, ...],
+    transforms: Callable[[Ways], Any],
+    backward: OwnBackward | None = None,
+) -> Registration:
+    """Register an op that is made for another one, with that one's name in its messages.
+
+    Its own name follows from its ``identity`` (the other's name, and what was made of it), so that compiled graphs find
+    it again in another process, and is no other live op's: PyTorch's tracing looks operators up by name.
+    """
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
+    internal = f"warpops::_{plan.name}_{digest}"
+    instance = make_instance(title, plan)
+    instances = Instances(internal, plan, None, lambda name: instance)
+    return Registration(internal, plan, instances, transforms, backward, title=title)

@@ -16,25 +16,23 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..arguments.call import measure
+from ..calls.ways import Ways, many, one_or_many
 from ..errors import ArgumentError
 from ..private import torch_modes, torch_registry
-
-if TYPE_CHECKING:
-    from ..calls.ways import Ways
 
 
 class Rules(torch_registry.Rules):
     """The rule of one operator for DTensor, and what finds it."""
 
-    __slots__ = ("_runtime", "_suffix")
+    __slots__ = ("_rows", "_suffix", "_ways")
 
-    def __init__(self, runtime: weakref.ref[Ways], suffix: str) -> None:
-        self._runtime, self._suffix = runtime, suffix
+    def __init__(self, ways: weakref.ref[Ways], rows: frozenset[str], suffix: str) -> None:
+        self._ways, self._rows, self._suffix = ways, rows, suffix
 
     def of_class(self, kind: type) -> Callable[..., Any] | None:
         return self if issubclass(kind, self.classes()) else None
@@ -44,69 +42,73 @@ class Rules(torch_registry.Rules):
         return () if base is None else (base,)
 
     def __call__(self, kind: Any, operator: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        runtime = self._runtime()
-        if runtime is None:
+        ways = self._ways()
+        if ways is None:
             raise RuntimeError(f"{operator}: its WarpOp was collected")
         with torch.no_grad():
-            return _RULES[self._suffix](runtime, operator, arguments, named)
+            return _RULES[self._suffix](ways, self._rows, operator, arguments, named)
 
 
 # --- the operators ----------------------------------------------------------------------------------------------------
 
 
-def _forward(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _forward(ways: Ways, rows: frozenset[str], operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The functional raw forward: inputs -> results and scratch."""
-    return _run_forward(runtime, arguments, lambda local: operator(*local), runtime.plan.returned)
+    return _run_forward(ways, rows, arguments, lambda local: operator(*local), ways.plan.returned)
 
 
-def _public(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _public(ways: Ways, rows: frozenset[str], operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The public op, which a call meets below autograd: in inference mode."""
-    arguments = runtime.complete(arguments, named)
-    return _run_forward(runtime, arguments, runtime.call_public, runtime.plan.result_slots)
+    arguments = ways.complete(arguments, named)
+    return _run_forward(ways, rows, arguments, ways.call_public, ways.plan.result_slots)
 
 
 def _run_forward(
-    runtime: Ways, arguments: tuple[Any, ...], run: Callable[[tuple[Any, ...]], Any], returned: Sequence[Any]
+    ways: Ways,
+    rows: frozenset[str],
+    arguments: tuple[Any, ...],
+    run: Callable[[tuple[Any, ...]], Any],
+    returned: Sequence[Any],
 ) -> Any:
-    tensors = {k: _Given(s.name, s.label, s) for k, s in enumerate(runtime.plan.inputs) if _is_tensor(s)}
-    layout = _Layout(runtime, arguments, tensors)
+    tensors = {k: _Given(s.name, s.label, s) for k, s in enumerate(ways.plan.inputs) if _is_tensor(s)}
+    layout = _Layout(ways.name, rows, arguments, tensors)
     if layout.sharded:
         # The ranks must agree on what is wrong: each of them sees the whole sizes.
-        plan = runtime.instances.select(arguments).plan
-        measure(runtime.name, plan, runtime.values(arguments), runtime.device(arguments))
+        plan = ways.instances.select(arguments).plan
+        measure(ways.name, plan, ways.values(arguments), ways.device(arguments))
     results = run(layout.local(arguments))
     if not returned:
         return None
-    many = results if isinstance(results, tuple) else (results,)
-    wrapped = tuple(layout.wrap(one, layout.placements, layout.whole_shape(one)) for one in many)
-    return wrapped if isinstance(results, tuple) else wrapped[0]
+    return one_or_many(tuple(layout.wrap(one, layout.placements, layout.whole_shape(one)) for one in many(results)))
 
 
-def _backward(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _backward(
+    ways: Ways, rows: frozenset[str], operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
     """The functional raw backward: inputs, what was kept, cotangents -> gradients."""
-    plan = runtime.plan
+    plan = ways.plan
     tensors = {k: _Given(s.name, s.label, s) for k, s in enumerate(plan.inputs) if _is_tensor(s)}
     rest = [_Given(s.name, s.label, s) for s in plan.kept]
     rest += [_Given(s.name, f"cotangent of {s.label}", s) for s in plan.cotangents]
     tensors |= dict(enumerate(rest, start=len(plan.arguments)))
-    layout = _Layout(runtime, arguments, tensors)
+    layout = _Layout(ways.name, rows, arguments, tensors)
     found = operator(*layout.local(arguments))
-    values = runtime.values(arguments)
+    values = ways.values(arguments)
     wanted = [s for s, need in zip(plan.gradients, arguments[-1], strict=True) if need]
     return [
-        layout.wrap(grad, layout.placements if s.name in runtime.rows.arrays else layout.sums, values[s.name].shape)
+        layout.wrap(grad, layout.placements if s.name in rows else layout.sums, values[s.name].shape)
         for s, grad in zip(wanted, found, strict=True)
     ]
 
 
-def _into(runtime: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _into(ways: Ways, rows: frozenset[str], operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     raise ArgumentError(
-        f"{runtime.name}: a DTensor in compiled code is not possible for an op that changes arrays in place or takes "
+        f"{ways.name}: a DTensor in compiled code is not possible for an op that changes arrays in place or takes "
         f"handles of Warp objects; call it outside of torch.compile"
     )
 
 
-_RULES: dict[str, Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+_RULES: dict[str, Callable[..., Any]] = {
     "": _public,
     "_fwd": _forward,
     "_fwd_": _into,
@@ -134,11 +136,11 @@ def _is_tensor(slot: Any) -> bool:
 class _Layout:
     """How the tensors of one call lie on the device mesh."""
 
-    def __init__(self, runtime: Ways, arguments: tuple[Any, ...], tensors: dict[int, _Given]) -> None:
+    def __init__(self, op: str, rows: frozenset[str], arguments: tuple[Any, ...], tensors: dict[int, _Given]) -> None:
         from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
         self.kind: Any = DTensor
-        self.op, self.tensors, self.rows = runtime.name, tensors, runtime.rows.arrays
+        self.op, self.tensors, self.rows = op, tensors, rows
         self.mesh: Any = next(arguments[k].device_mesh for k in tensors if isinstance(arguments[k], DTensor))
         self.whole: list[Any] = [Replicate()] * self.mesh.ndim
         self.placements = list(self.whole)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.call import _bind, measure
+from ..arguments.call import bind_sizes, measure
 from ..arguments.size import value_of
 from ..errors import ArgumentError
 from ..plan.model import Slot
@@ -23,7 +23,7 @@ LARGEST = 1 << 24
 def resized(subject: Subject, factor: int) -> Values | None:
     """The call's values with all sizes that may vary multiplied; None where no size can."""
     try:
-        bound = _bind(subject.name, subject.concrete, subject.values)
+        bound = bind_sizes(subject.name, subject.concrete, subject.values)
     except ArgumentError:
         return None
     fixed = _numbers(subject)

@@ -7,8 +7,6 @@ mapped again where transforms are nested), but hidden.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import torch
 import warp as wp
 
-from ..calls.instances import Instances, make_instance
+from ..arguments.callbacks import asked_for
 from ..effects import analyse
 from ..effects.names import code_of
 from ..errors import SignatureError
@@ -26,9 +24,8 @@ from ..plan.model import OpPlan, Parameter, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code, warp_source, warp_types
-from ..register.registration import Registration
 from ..rewrite.batch import UnbatchableError, batch_source
-from ..rewrite.source import make_function, make_kernel
+from ..rewrite.source import Names, make_function, make_kernel
 
 MAX_RANK = 4
 """Dimensions of Warp's arrays and of its launches."""
@@ -55,29 +52,6 @@ def batched_plan(plan: OpPlan, batched: frozenset[str]) -> OpPlan:
     if plan.adjoint is not None and made.adjoint is None:
         raise UnbatchableError("the batched kernel's adjoint can't be made right")
     return _with_decisions(made, plan)
-
-
-def batched_registration(
-    plan: OpPlan,
-    title: str,
-    parent: str,
-    batched: frozenset[str],
-    transforms: Callable[[Any], Any],
-    backward: Any = None,
-) -> Registration:
-    """Register the op of a batched plan: hidden, and with the mapped op's name in its messages.
-
-    Its own name follows from what is mapped, so that compiled graphs find it again in another process, and is no other
-    live op's: PyTorch's tracing looks operators up by name.
-    """
-    types = [slot.leaf.type_name for slot in plan.slots]
-    digest = hashlib.sha256(repr((parent, sorted(batched), types)).encode()).hexdigest()[:8]
-    internal = f"warpops::_{plan.name}_{digest}"
-    instance = make_instance(title, plan)
-    instances = Instances(internal, plan, None, lambda name: instance)
-    registration = Registration(internal, plan, instances, transforms, backward)
-    registration.runtime.name = title
-    return registration
 
 
 def _check_ranks(plan: OpPlan, arrays: tuple[Slot, ...]) -> None:
@@ -138,7 +112,8 @@ def _lifted_type(warp_type: Any, path: tuple[str, ...], lifted: set[tuple[str, .
 
 def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
     """What a user would have declared for the batched kernel."""
-    size = name(_batch_name(plan))
+    taken = {used for slot in plan.slots for used in (slot.label, slot.name)} | plan.size_names
+    size = name(Names(taken).fresh("batch"))
     batched = {slot.name for slot in arrays}
 
     def dims_of(slot: Slot) -> tuple[Expr | None, ...] | None:
@@ -185,20 +160,6 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
     )
 
 
-def _batch_name(plan: OpPlan) -> str:
-    taken = {slot.label for slot in plan.slots} | {slot.name for slot in plan.slots}
-    launch = plan.extents.launch
-    exprs = [] if callable(launch) else list(launch)
-    for slot in plan.arrays:
-        exprs += [d for d in slot.dims or () if d is not None]
-        exprs += [] if slot.shape is None or callable(slot.shape) else list(slot.shape)
-    taken |= {used for expr in exprs for used in expr.names()}
-    found = "batch"
-    while found in taken:
-        found += "_"
-    return found
-
-
 def _lifted_callable(
     function: Callable[..., Any], plan: OpPlan, batched: set[str], rank: int | None = None
 ) -> Callable[..., Any]:
@@ -207,9 +168,6 @@ def _lifted_callable(
     It gets batched tensors without their batch axis and without data: a size that depends on data may differ from
     element to element, which the loop finds out, and one launch can't.
     """
-    parameters = inspect.signature(function).parameters.values()
-    everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
     def lifted(**given: Any) -> tuple[int, ...]:
         sizes: list[int] = []
@@ -224,7 +182,7 @@ def _lifted_callable(
                 value = element(value)
             values[parameter.name] = value
         try:
-            result = function(**{k: v for k, v in values.items() if everything or k in named})
+            result = function(**asked_for(function, values))
             dims = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         except Exception as error:  # whatever the user's function raises, the loop raises it again, or doesn't
             raise UnbatchableError("a callable needs data, or failed") from error

@@ -11,26 +11,11 @@ from typing import Any
 
 import torch
 
-from ..arguments.refusal import runtimes
+from ..calls.traced import fake_backward, fake_forward
+from ..calls.ways import by_key, many
 from ..errors import ArgumentError
-from ..private import locks
+from ..private.helper_op import HelperOp
 from .batched import element
-
-_lock = locks.reentrant()
-_made: list[Any] = []
-
-
-def carrier() -> Any:
-    """``warpops::_carried``: ``op`` is the first op's key, ``forward`` or ``backward``, the levels, and the values' kinds."""
-    with _lock:
-        if not _made:
-            library = torch.library.Library("warpops", "FRAGMENT")
-            library.define("_carried(str op, Tensor?[] tensors, SymInt[] ints, float[] floats) -> Tensor[]")
-            library.impl("_carried", torch.library.fallthrough_kernel, "Autograd")
-            library.impl("_carried", _run, "CompositeExplicitAutograd")
-            torch.library.register_fake("warpops::_carried", _fake, lib=library)
-            _made.extend([torch.ops.warpops._carried.default, library])
-    return _made[0]
 
 
 def carry(transforms: Any, what: str, values: tuple[Any, ...]) -> list[torch.Tensor]:
@@ -40,7 +25,7 @@ def carry(transforms: Any, what: str, values: tuple[Any, ...]) -> list[torch.Ten
     floats: list[Any] = []
     kinds = "".join(_pack(value, tensors, ints, floats) for value in values)
     levels = "|".join(transforms.levels)
-    found: list[torch.Tensor] = carrier()(f"{transforms.root.key} {what} {levels} {kinds}", tensors, ints, floats)
+    found: list[torch.Tensor] = carrier(f"{transforms.root.key} {what} {levels} {kinds}", tensors, ints, floats)
     return found
 
 
@@ -75,14 +60,14 @@ def _unpack(kinds: str, tensors: list[Any], ints: list[Any], floats: list[Any]) 
 def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, str, tuple[Any, ...]]:
     """The hidden op, what of it is called, and the values."""
     key, what, levels, kinds = op.split(" ")
-    runtime = runtimes.get(key)
-    if runtime is None:
+    ways = by_key.get(key)
+    if ways is None:
         raise ArgumentError(
             f"{key.partition('.')[0]}: a compiled graph calls a derivative of this op, and the op as it is now has another "
             f"contract than {key}, or isn't there; import the module that makes it, or compile the graph again"
         )
     values = _unpack(kinds, tensors, ints, floats)
-    found: Any = runtime.transforms()
+    found: Any = ways.transforms()
     path = levels.split("|")
     for depth, level in enumerate(path):
         found = found.at(level, _values_at(found, path[depth:], values))
@@ -105,15 +90,20 @@ def _values_at(transforms: Any, path: list[str], values: tuple[Any, ...]) -> tup
 
 def _run(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:
     transforms, what, values = _find(op, tensors, ints, floats)
-    runtime = transforms.runtime
-    return _many(runtime.forward_op(*values) if what == "forward" else runtime.backward_op(*values))
+    ops = transforms.ways.ops
+    return list(many(ops.forward(*values)) if what == "forward" else ops.backward(*values))
 
 
 def _fake(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:
     transforms, what, values = _find(op, tensors, ints, floats)
-    runtime = transforms.runtime
-    return _many(runtime.fake_forward(*values) if what == "forward" else runtime.fake_backward(*values))
+    ways = transforms.ways
+    return list(many(fake_forward(ways, *values)) if what == "forward" else fake_backward(ways, *values))
 
 
-def _many(results: Any) -> list[torch.Tensor]:
-    return list(results) if isinstance(results, (tuple, list)) else [results]
+carrier = HelperOp(
+    "_carried(str op, Tensor?[] tensors, SymInt[] ints, float[] floats) -> Tensor[]",
+    _run,
+    _fake,
+    torch.library.fallthrough_kernel,
+)
+"""Its ``op`` is the first op's key, ``forward`` or ``backward``, the levels, and the values' kinds."""

@@ -11,26 +11,12 @@ from typing import Any
 
 import torch
 
-from ..arguments.refusal import runtimes
+from ..calls.traced import fake_public
+from ..calls.ways import by_key, many
 from ..errors import ArgumentError
 from ..plan.model import OpPlan
-from ..private import locks, torch_modes
-
-_lock = locks.reentrant()
-_made: list[Any] = []
-
-
-def mapped_op() -> Any:
-    """``warpops::_mapped``: ``op`` is the mapped op's key, a space, and the batched arrays by level of vmap."""
-    with _lock:
-        if not _made:
-            library = torch.library.Library("warpops", "FRAGMENT")
-            library.define("_mapped(str op, Tensor?[] tensors, SymInt[] ints, float[] floats) -> Tensor[]")
-            library.impl("_mapped", _autograd, "Autograd")
-            library.impl("_mapped", _run, "CompositeExplicitAutograd")
-            torch.library.register_fake("warpops::_mapped", _fake, lib=library)
-            _made.extend([torch.ops.warpops._mapped.default, library])
-    return _made[0]
+from ..private import torch_modes
+from ..private.helper_op import HelperOp
 
 
 def record(transforms: Any, values: tuple[Any, ...]) -> Any:
@@ -42,8 +28,8 @@ def record(transforms: Any, values: tuple[Any, ...]) -> Any:
         root = root.origin
     packed = _pack(root.plan, values)
     if packed is None:
-        return transforms.runtime.call_public(values)
-    results = mapped_op()(f"{root.runtime.key} {'|'.join(levels)}", *packed)
+        return transforms.ways.call_public(values)
+    results = mapped_op(f"{root.ways.key} {'|'.join(levels)}", *packed)
     return tuple(results) if len(transforms.plan.results) != 1 else results[0]
 
 
@@ -95,13 +81,13 @@ def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tu
     from .batched import element
 
     key, _, levels = op.partition(" ")
-    runtime = runtimes.get(key)
-    if runtime is None:
+    ways = by_key.get(key)
+    if ways is None:
         raise ArgumentError(
             f"{key.partition('.')[0]}: a program was exported with vmap over this op, and the op as it is now has another "
             f"contract than {key}, or isn't there; import the module that makes it, or export the program again"
         )
-    root: Any = runtime.transforms()
+    root: Any = ways.transforms()
     values = _unpack(root.plan, tensors, ints, floats)
     names = [set(level.split(",")) for level in levels.split("|")]
     single = []
@@ -121,20 +107,22 @@ def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tu
 
 def _run(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:
     found, values = _find(op, tensors, ints, floats)
-    return _many(found.runtime.call_public(values))
+    return list(many(found.ways.call_public(values)))
 
 
 def _fake(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:
     found, values = _find(op, tensors, ints, floats)
-    return _many(found.runtime.fake_public(*values))
+    return list(many(fake_public(found.ways, *values)))
 
 
 def _autograd(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> Any:
     if torch_modes.lowering_export():
         with torch_modes.below_autograd():
-            return mapped_op()(op, tensors, ints, floats)
+            return mapped_op(op, tensors, ints, floats)
     return _run(op, tensors, ints, floats)
 
 
-def _many(results: Any) -> list[torch.Tensor]:
-    return list(results) if isinstance(results, tuple) else [results]
+mapped_op = HelperOp(
+    "_mapped(str op, Tensor?[] tensors, SymInt[] ints, float[] floats) -> Tensor[]", _run, _fake, _autograd
+)
+"""``op`` is the mapped op's key, a space, and the batched arrays by level of vmap."""

@@ -9,21 +9,21 @@ from typing import Any
 
 import torch
 
-from ..arguments.handle import alive
-from ..calls.helper_ops import copy_of
+from ..arguments.handle import alive, check_unchanged
+from ..calls.copies import copy_of
+from ..calls.own_backward import custom_backward
+from ..calls.special import refuse_gradient
+from ..calls.ways import many, one_or_many
 
 
 def make_forward(transforms: Any) -> Any:
     """The forward: of the op's arguments, then of copies of the mutated arrays that backward needs as they were."""
-    plan, runtime = transforms.plan, transforms.runtime
+    plan, ways = transforms.plan, transforms.ways
     arguments = plan.arguments
-    tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
-    rest = [i for i in range(len(arguments)) if i not in tensors]
-    count = len(plan.results)
+    tensors = len(plan.tensor_places)
     custom = plan.gradient == "custom"
-    kept = list(range(count)) if custom else [i for i, slot in enumerate(plan.returned) if slot.saved]
+    kept = list(range(len(plan.results))) if custom else [i for i, slot in enumerate(plan.returned) if slot.saved]
     silent = [i for i, s in enumerate(plan.returned) if not s.differentiable or s.role == "scratch"]
-    positions = [arguments.index(s.name) for s in plan.gradients]
     mutated = [i for i, s in enumerate(plan.inputs) if s.role == "mutated"]
     given = len(arguments)
     names = [s.name for s in plan.returned]
@@ -38,17 +38,17 @@ def make_forward(transforms: Any) -> Any:
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            outputs = output if isinstance(output, tuple) else (output,)
+            outputs = many(output)
             ctx.set_materialize_grads(False)
             before = dict(zip(mutated, inputs[given:], strict=True))
-            own = [before.get(i, inputs[i]) for i in tensors]
+            own = [before.get(i, inputs[i]) for i in plan.tensor_places]
             left = [
                 outputs[names.index(s.name)] if s.role == "inout" else copy_of(inputs[arguments.index(s.name)])
                 for s in plan.written_back
             ]
             ctx.save_for_backward(*own, *[outputs[i] for i in kept], *left)
             ctx.save_for_forward(*own)
-            ctx.rest = [inputs[i] for i in rest]
+            ctx.rest = [inputs[i] for i in plan.other_places]
             ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.handles))
             ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
 
@@ -58,42 +58,33 @@ def make_forward(transforms: Any) -> Any:
             if all(g is None for g in live):
                 return (None,) * (given + len(mutated))
             if plan.gradient == "none":
-                transforms.refuse_gradient()
-            runtime.check_alive(ctx.alive)
+                refuse_gradient(ways)
+            check_unchanged(ways.name, [plan.slot(name).label for name in plan.handles], ctx.alive)
             saved = ctx.saved_tensors
-            values: list[Any] = [None] * len(arguments)
-            for position, value in zip([*tensors, *rest], [*saved[: len(tensors)], *ctx.rest], strict=True):
-                values[position] = value
-            outputs = saved[len(tensors) :]
+            values, outputs = plan.join(saved[:tensors], ctx.rest), saved[tensors:]
             if custom:
                 whole = tuple(torch.zeros_like(r) if g is None else g for g, r in zip(grads, outputs, strict=False))
                 needed = tuple(ctx.needs_input_grad[:given])
                 return (
-                    *runtime.custom_backward(tuple(values), tuple(outputs), whole, needed),
+                    *custom_backward(ways, tuple(values), tuple(outputs), whole, needed),
                     *(None for _ in mutated),
                 )
-            needs = [bool(ctx.needs_input_grad[p]) for p in positions]
+            needs = [bool(ctx.needs_input_grad[p]) for p in plan.gradient_places]
             order = {plan.returned[k].name: value for k, value in zip(kept, outputs, strict=False)}
             found = transforms.backward_function.apply(
                 *values, *(order[s.name] for s in plan.kept), *outputs[len(kept) :], *live, needs
             )
-            result: list[Any] = [None] * (given + len(mutated))
-            for position, grad in zip(positions, found, strict=True):
-                result[position] = grad
-            return tuple(result)
+            return (*plan.spread(found), *(None for _ in mutated))
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Any) -> Any:
-            active = {arguments[p]: tangents[p] for p in positions if tangents[p] is not None}
+            active = {arguments[p]: tangents[p] for p in plan.gradient_places if tangents[p] is not None}
             if not active:
-                return tuple(None for _ in plan.returned) if len(plan.returned) != 1 else None
-            values: list[Any] = [None] * len(arguments)
-            for position, value in zip([*tensors, *rest], [*ctx.saved_tensors[: len(tensors)], *ctx.rest], strict=True):
-                values[position] = value
+                return one_or_many((None,) * len(plan.returned))
+            values = plan.join(ctx.saved_tensors[:tensors], ctx.rest)
             tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
             found = tangent.call(dict(zip(arguments, values, strict=True)), active)
-            made = tuple(found.get(s.name) for s in plan.returned)
-            return made if len(made) != 1 else made[0]
+            return one_or_many(tuple(found.get(s.name) for s in plan.returned))
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
@@ -106,15 +97,13 @@ def make_forward(transforms: Any) -> Any:
 def make_backward(transforms: Any) -> Any:
     plan = transforms.plan
     arguments = plan.arguments
-    positions = [arguments.index(s.name) for s in plan.gradients]
-    tensors = [i for i, s in enumerate(plan.inputs) if s.is_array or s.role == "tensor_scalar"]
-    rest = [i for i in range(len(arguments)) if i not in tensors]
+    positions = plan.gradient_places
     last = len(arguments) + len(plan.kept)
     """Where what the launch left in given arrays begins."""
     left = [arguments.index(s.name) for s in plan.written_back]
     first = last + len(left)
     """Where the cotangents begin."""
-    places = [*tensors, *range(len(arguments), first + len(plan.cotangents))]
+    places = [*plan.tensor_places, *range(len(arguments), first + len(plan.cotangents))]
 
     class Backward(torch.autograd.Function):
         """The op's arguments, the arrays kept for backward, what the launch left in given arrays whose adjoint needs that,
@@ -140,7 +129,7 @@ def make_backward(transforms: Any) -> Any:
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(*[inputs[p] for p in places])
             ctx.save_for_forward(*[inputs[p] for p in places])
-            ctx.rest = [inputs[p] for p in rest]
+            ctx.rest = [inputs[p] for p in plan.other_places]
             ctx.needs = inputs[-1]
             ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.handles))
 
@@ -193,7 +182,7 @@ def make_backward(transforms: Any) -> Any:
 
     def saved(ctx: Any) -> list[Any]:
         values: list[Any] = [None] * (first + len(plan.cotangents))
-        for place, value in zip([*places, *rest], [*ctx.saved_tensors, *ctx.rest], strict=True):
+        for place, value in zip([*places, *plan.other_places], [*ctx.saved_tensors, *ctx.rest], strict=True):
             values[place] = value
         return values
 

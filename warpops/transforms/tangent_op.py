@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..calls.helpers import helpers
+from ..calls.special import cast, special
+from ..calls.ways import many
 from ..emit.call import CallWriter
+from ..emit.text import tuple_of
 from ..errors import GradientError
-from ..plan.model import OpPlan, Slot
+from ..plan.model import OpPlan
 from ..private import torch_registry
 from ..private.compiled import compile_text
 from ..register.unregister import Registered, Shim, register
+from ..rewrite.source import Names
 
 if TYPE_CHECKING:
     from ..register.registration import Registration
@@ -39,7 +44,7 @@ class _Emitter(CallWriter):
                 self._emit_traced()
             self._emit_numbers()
             self._emit_device()
-            given = f"{self.tuple_of(self.plan.arguments)}, {self.tuple_of(self.tangents)}"
+            given = f"{tuple_of(self.plan.arguments)}, {tuple_of(self.tangents)}"
             self.text.add(f"return {self.use('derive')}({given})")
 
     def _public_arguments(self) -> str:
@@ -65,20 +70,21 @@ class TangentOp:
     """
 
     def __init__(self, op: Any, registration: Registration) -> None:
-        plan, runtime = registration.plan, registration.runtime
+        plan, ways = registration.plan, registration.ways
         self.of = op
         self.name = f"{registration.name}_tangent"
-        self._plan, self._runtime = plan, runtime
+        self._plan, self._ways = plan, ways
         self._slots = [slot for slot in plan.inputs if slot.differentiable]
         self._results = plan.cotangents
         if not self._slots or not self._results:
             raise GradientError(f"{registration.name}: tangent: {plan.gradient_why}")
-        names = _names(plan, self._slots)
+        taken = Names({slot.name for slot in plan.slots} | {parameter.name for parameter in plan.parameters})
+        names = [taken.fresh(f"tangent_{slot.name}") for slot in self._slots]
         self._register(registration, names)
         emitter = _Emitter(self.name, plan, names)
-        helpers = runtime.helpers() | {"public_op": self.overload, "derive": self._derive}
+        found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
         text = emitter.emit()
-        scope = {own: helpers[name] for name, own in emitter.helpers().items() if name in helpers}
+        scope = {own: found[name] for name, own in emitter.helpers().items() if name in found}
         compile_text(text, scope, f"{self.name}.call")
         self._call: Callable[..., Any] = scope[emitter.helpers()["call"]]
         self.__name__ = self.__qualname__ = f"{plan.name}_tangent"
@@ -123,43 +129,29 @@ class TangentOp:
 
     def _derive(self, values: tuple[Any, ...], tangents: tuple[Any, ...], dispatched: bool = False) -> tuple[Any, ...]:
         """Results and tangents, by operations that are differentiable."""
-        runtime, plan = self._runtime, self._plan
-        values = runtime.cast(values) if torch.is_autocast_enabled() else values
+        ways, plan = self._ways, self._plan
+        values = cast(ways, values) if torch.is_autocast_enabled() else values
         given = {s.name: t for s, t in zip(self._slots, tangents, strict=True) if t is not None}
-        named = dict(zip(runtime.plan.arguments, values, strict=False))
+        named = dict(zip(plan.arguments, values, strict=False))
         for slot in plan.mutated:
             if isinstance(named[slot.name], torch.Tensor):
                 named[slot.name] = named[slot.name].clone()
-        transforms = runtime.transforms()
-        before = tuple(named[name] for name in runtime.plan.arguments)
+        transforms = ways.transforms()
+        before = tuple(named[name] for name in plan.arguments)
         found: dict[str, Any] = {}
         if given and transforms.fused:
             returned, found = transforms.tangent(before, frozenset(given), "tangent", results=True).both(named, given)
-            many = tuple(returned[s.name] for s in plan.result_slots)
+            values_of = tuple(returned[s.name] for s in plan.result_slots)
         else:
-            results = runtime.call_public(values) if dispatched else runtime.special(values)
-            many = results if isinstance(results, tuple) else (results,)
+            values_of = many(ways.call_public(values) if dispatched else special(ways, values))
             if given:
                 found = transforms.tangent(before, frozenset(given), "tangent").call(named, given)
         made = [
             found[s.name] if s.name in found else torch.zeros_like(value)
-            for s, value in zip(plan.result_slots, many, strict=True)
+            for s, value in zip(plan.result_slots, values_of, strict=True)
             if s.differentiable
         ]
-        return (*many, *made)
-
-
-def _names(plan: OpPlan, slots: list[Slot]) -> list[str]:
-    """The arguments that take tangents."""
-    taken = {slot.name for slot in plan.slots} | {parameter.name for parameter in plan.parameters}
-    names = []
-    for slot in slots:
-        name = f"tangent_{slot.name}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        names.append(name)
-    return names
+        return (*values_of, *made)
 
 
 def _dispatched(reference: Any) -> Callable[..., Any]:
@@ -173,11 +165,7 @@ def _dispatched(reference: Any) -> Callable[..., Any]:
         schema = [argument.name for argument in op.overload._schema.arguments]
         given = dict(zip(schema, arguments, strict=False)) | named
         tangents = tuple(given.get(name) for name in schema[-count:])
-        front = op._plan.arguments
-        values = op._runtime.complete(
-            tuple(given[n] for n in front if n in given) if all(n in given for n in front) else arguments[: len(front)],
-            {n: v for n, v in given.items() if n in front},
-        )
+        values = op._ways.complete(arguments[: len(op._plan.arguments)], named)
         return op._derive(values, tangents, dispatched=True)
 
     return run

@@ -9,15 +9,15 @@ over reverse (its adjoint).
 from __future__ import annotations
 
 import ast
-import hashlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..calls.instances import Instances, make_instance
+from ..arguments.callbacks import asked_for
+from ..calls.special import refuse_gradient
+from ..calls.ways import many
 from ..effects import analyse
 from ..errors import GradientError, SignatureError
 from ..kernel.signature import inspect_kernel
@@ -26,7 +26,6 @@ from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code, warp_source
-from ..register.registration import Registration
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
@@ -80,7 +79,7 @@ class Tangent:
         """
         transforms, plan = self.transforms, self.transforms.plan
         if plan.gradient != "adjoint":
-            transforms.refuse_gradient()
+            refuse_gradient(transforms.ways)
         arguments = self._arguments(values, tangents)
         kept: list[Any] = []
         left: list[Any] = []
@@ -97,9 +96,8 @@ class Tangent:
         return {slot.name: grad for slot, grad in zip(plan.gradients, found, strict=True) if slot.name in wanted}
 
     def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        found = self.transforms.forward(arguments)
-        many = found if isinstance(found, tuple) else (found,)
-        return {s.name: value for s, value in zip(self.transforms.plan.returned, many, strict=False)}
+        returned = many(self.transforms.forward(arguments))
+        return {s.name: value for s, value in zip(self.transforms.plan.returned, returned, strict=False)}
 
     def _arguments(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[Any, ...]:
         given = dict(values)
@@ -162,18 +160,6 @@ def why_none(plan: OpPlan) -> str | None:
     return None
 
 
-def tangent_registration(
-    plan: OpPlan, title: str, parent: str, level: str, types: list[str], transforms: Callable[[Any], Any]
-) -> Registration:
-    """Register a tangent op: hidden, and with the op's name in its messages."""
-    digest = hashlib.sha256(repr((parent, level, types)).encode()).hexdigest()[:8]
-    internal = f"warpops::_{plan.name}_{digest}"
-    instance = make_instance(title, plan)
-    registration = Registration(internal, plan, Instances(internal, plan, None, lambda name: instance), transforms)
-    registration.runtime.name = title
-    return registration
-
-
 def _check(plan: OpPlan) -> None:
     kernel = plan.kernel.kernel
     if plan.kernel.program:
@@ -231,7 +217,9 @@ def _dropped(plan: OpPlan) -> frozenset[str]:
 def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]) -> Declaration:
     """What a user would have declared for the tangent kernel."""
     own = plan.declaration
-    taken = Names({n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | _size_names(plan))
+    taken = Names(
+        {n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | plan.size_names | set(own.sizes)
+    )
     dims = {s.name: _dims(s, taken, s.name in twins) for s in plan.arrays}
     left, right, scratch = [], [], []
     shapes: list[tuple[str, Any]] = []
@@ -284,24 +272,12 @@ def _dims(slot: Slot, taken: Names, shared: bool) -> tuple[Expr | None, ...] | N
     return tuple(d if d is not None else name(taken.fresh(f"{slot.name}_{k}")) for k, d in enumerate(known))
 
 
-def _size_names(plan: OpPlan) -> set[str]:
-    launch = plan.extents.launch
-    exprs = [] if callable(launch) else list(launch)
-    for slot in plan.arrays:
-        exprs += [d for d in slot.dims or () if d is not None]
-        exprs += [] if slot.shape is None or callable(slot.shape) else list(slot.shape)
-    return {used for expr in exprs for used in expr.names()} | set(plan.declaration.sizes)
-
-
 def _own_arguments(function: Callable[..., Any], plan: OpPlan) -> Callable[..., Any]:
     """A callable for ``dim`` or ``shapes``, which knows nothing of tangents."""
-    parameters = inspect.signature(function).parameters.values()
-    everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     own = {p.name for p in plan.parameters}
 
     def call(**given: Any) -> Any:
-        return function(**{k: v for k, v in given.items() if k in own and (everything or k in named)})
+        return function(**asked_for(function, {name: value for name, value in given.items() if name in own}))
 
     return call
 

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
+from ..calls.special import refuse_mutation
+from ..calls.traced import fake_forward
+from ..calls.ways import Asked, OwnBackward, Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
 from ..private import locks, torch_modes
+from ..register.registration import hidden_registration
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
-from .batched import batched_plan, batched_registration, element
+from .batched import batched_plan, element
 from .carried import carry
 from .exported import record
 from .functions import make_backward, make_forward
 from .map_checks import mapped_results
-from .tangents import Tangent, refused, tangent_plan, tangent_registration
-
-if TYPE_CHECKING:
-    from ..calls.ways import Ways
+from .tangents import Tangent, refused, tangent_plan
 
 VmapRule = Callable[..., tuple[Any, Any]]
 
@@ -34,25 +36,28 @@ _lock = locks.reentrant()
 class Transforms:
     """One op's functions for use under transforms: its forward, and its backward as a function of its own."""
 
-    def __init__(self, runtime: Ways, origin: Transforms | None = None, path: str = "") -> None:
-        self.runtime = runtime
-        self.plan = runtime.plan
-        self.origin = origin
-        self.batched_names: frozenset[str] = frozenset()
-        """The arrays that have a batch axis here and not in ``origin``'s op."""
-        self.root: Ways = runtime
-        """The runtime of the op that a user made, and the way from it to this one: ``v:`` and the arrays with a batch axis,
-        ``d:`` and the inputs with a tangent (``f:`` where the results come too)."""
-        self.levels: tuple[str, ...] = ()
-        self.name: str = origin.name if origin is not None else runtime.name
-        self.path = path or runtime.key
-        self.vmap_rule: VmapRule | None = runtime.vmap
-        self.lease = runtime.lease()
+    def __init__(
+        self,
+        ways: Ways,
+        registration: Any = None,
+        origin: Transforms | None = None,
+        batched: frozenset[str] = frozenset(),
+        root: Ways | None = None,
+        levels: tuple[str, ...] = (),
+    ) -> None:
+        """Of an op; of a hidden one, with the ``registration`` that it holds. ``origin`` is the op whose arrays ``batched``
+        have no batch axis; ``root`` the op that a user made, and ``levels`` the way from it to this one: ``v:`` and the arrays
+        with a batch axis, ``d:`` and the inputs with a tangent (``f:`` where the results come too)."""
+        self.ways, self.plan, self.name = ways, ways.plan, ways.name
+        self.origin, self.batched_names = origin, batched
+        self.path: str = ways.key if registration is None else registration.name
+        self.root, self.levels = root or ways, levels
+        self.lease = ways.lease()
         """Graphs that hold the functions below keep the op's operators."""
         self.backward_function = make_backward(self)
         self.forward_function = make_forward(self)
         self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
-        self._registration: Any = None
+        self._registration = registration
         self._tangents: dict[tuple[int, str], Tangent] = {}
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
@@ -61,27 +66,21 @@ class Transforms:
             if torch_modes.is_vmapped(arguments):
                 self.refuse_mutation()
             if torch.is_grad_enabled():
-                self.runtime.refuse_mutation(arguments)
+                refuse_mutation(self.ways, arguments)
         if self.fused and (tangents := self._tangents_of(arguments)):
             return self._call_dual(arguments, tangents)
-        returned = self.forward(arguments)
-        count = len(self.plan.results)
-        if count == 0:
-            return None
-        if not isinstance(returned, tuple):
-            return returned
-        return returned[0] if count == 1 else returned[:count]
+        return one_or_many(many(self.forward(arguments))[: len(self.plan.results)])
 
     @property
     def fused(self) -> bool:
         """Results and tangents may come of one launch: nothing of the op is the user's own, or changes in place."""
-        return self.plan.gradient == "adjoint" and self.vmap_rule is None and not self.plan.mutated
+        return self.plan.gradient == "adjoint" and self.ways.vmap is None and not self.plan.mutated
 
     def _tangents_of(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """What the inputs carry at the current level of forward mode; nothing under vmap, where it can't be seen."""
         if torch_modes.forward_ad._current_level < 0 or torch_modes.is_vmapped(arguments):
             return {}
-        unpack: Any = torch_modes.forward_ad.unpack_dual
+        unpack: Any = forward_ad.unpack_dual
         found = {}
         for slot, value in zip(self.plan.inputs, arguments, strict=False):
             if slot.differentiable and isinstance(value, torch.Tensor):
@@ -92,8 +91,8 @@ class Transforms:
 
     def _call_dual(self, arguments: tuple[Any, ...], tangents: dict[str, Any]) -> Any:
         """The op of dual numbers: one launch gives values and tangents."""
-        unpack: Any = torch_modes.forward_ad.unpack_dual
-        make: Any = torch_modes.forward_ad.make_dual
+        unpack: Any = forward_ad.unpack_dual
+        make: Any = forward_ad.make_dual
         plain = tuple(unpack(v).primal if isinstance(v, torch.Tensor) else v for v in arguments)
         tangent = self.tangent(plain, frozenset(tangents), "jvp", results=True)
         values, found = tangent.both(dict(zip(self.plan.arguments, plain, strict=True)), tangents)
@@ -114,9 +113,6 @@ class Transforms:
             f"in-out in the signature"
         )
 
-    def refuse_gradient(self) -> None:
-        raise GradientError(f"{self.name} has no gradient: {self.plan.gradient_why} [backward]")
-
     # --- derivatives of derivatives -----------------------------------------------------------------------------------
 
     def tangent(self, values: tuple[Any, ...], active: frozenset[str], what: str, *, results: bool = False) -> Tangent:
@@ -131,7 +127,7 @@ class Transforms:
         Raises:
             GradientError: the op has none.
         """
-        instance = self.runtime.instances.select(values)
+        instance = self.ways.instances.select(values)
         level = f"{'f' if results else 'd'}:{','.join(sorted(active))}"
         key = (id(instance), level)
         with _lock:
@@ -140,12 +136,11 @@ class Transforms:
                 try:
                     made = tangent_plan(instance.plan, active, self._given(values), values=results)
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
-                    registration = tangent_registration(made.plan, self.name, self.path, level, types, Transforms)
+                    registration = hidden_registration(made.plan, self.name, (self.path, level, types), Transforms)
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
-                transforms = Transforms(registration.runtime, None, registration.name)
-                transforms._registration = registration
-                transforms.root, transforms.levels = self.root, (*self.levels, level)
+                levels = (*self.levels, level)
+                transforms = Transforms(registration.ways, registration, root=self.root, levels=levels)
                 found = self._tangents[key] = Tangent(transforms, instance.plan, made)
                 for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
                     warnings.warn(
@@ -169,14 +164,14 @@ class Transforms:
     def run_forward(self, values: tuple[Any, ...]) -> Any:
         """The raw forward; of a hidden op in compiled code, by the operator that is always there."""
         if not self.levels or not torch.compiler.is_compiling() or self.plan.mutated:
-            return self.runtime.forward_op(*values)
+            return self.ways.ops.forward(*values)
         found = carry(self, "forward", values)
         return found[0] if len(self.plan.returned) == 1 else tuple(found)
 
     def run_backward(self, values: tuple[Any, ...]) -> list[torch.Tensor]:
         """The raw backward."""
         if not self.levels or not torch.compiler.is_compiling():
-            found: list[torch.Tensor] = self.runtime.backward_op(*values)
+            found: list[torch.Tensor] = self.ways.ops.backward(*values)
             return found
         return carry(self, "backward", values)
 
@@ -191,8 +186,8 @@ class Transforms:
         """The vmap rule of the forward."""
         if self.plan.mutated:
             self.refuse_mutation()
-        if self.vmap_rule is not None:
-            return self._own_rule(self.vmap_rule, info, in_dims, values)
+        if self.ways.vmap is not None:
+            return self._own_rule(self.ways.vmap, info, in_dims, values)
         return self._map_kernel(info, in_dims, values)
 
     def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -206,7 +201,7 @@ class Transforms:
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
             else:
-                return results, (0,) * len(results) if isinstance(results, tuple) else 0
+                return _stacked(results)
         if info.batch_size == 0:
             return self._empty_forward(dims, values)
         return self._loop(self.forward_function.apply, info.batch_size, dims, values)
@@ -215,21 +210,19 @@ class Transforms:
         """The vmap rule of the public op: of operators alone, so that it can be traced."""
         if self.plan.mutated:
             self.refuse_mutation()
-        if self.vmap_rule is not None:
-            return mapped_results(self.name, self.plan, info.batch_size, self.vmap_rule(info, tuple(in_dims), *values))
+        if self.ways.vmap is not None:
+            return mapped_results(self.name, self.plan, info.batch_size, self.ways.vmap(info, tuple(in_dims), *values))
         dims = _dims(in_dims, values)
         names = self._names(values, dims)
         batched = self.batched(values, dims, names)
         if batched is None and info.batch_size == 0:
             return self._empty_forward(dims, values)
         if batched is None:
-            return self._loop(lambda *one: self.runtime.call_public(one), info.batch_size, dims, values)
+            return self._loop(lambda *one: self.ways.call_public(one), info.batch_size, dims, values)
         moved = self._lead(batched, values, dims, names, info.batch_size)
         if torch_modes.lowering_export() and not torch_modes.is_vmapped(moved):
-            results = record(batched, moved)
-        else:
-            results = batched.runtime.call_public(moved)
-        return results, (0,) * len(results) if isinstance(results, tuple) else 0
+            return _stacked(record(batched, moved))
+        return _stacked(batched.ways.call_public(moved))
 
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
@@ -257,11 +250,10 @@ class Transforms:
                 pass
             else:
                 by_name = {s.name: grad for s, grad in zip(batched.plan.gradients, found, strict=True)}
-                grads = tuple(by_name.get(s.name) for s in self.plan.gradients)
-                return grads, tuple(None if g is None else 0 for g in grads)
+                return _stacked(tuple(by_name.get(s.name) for s in self.plan.gradients))
         if info.batch_size == 0:
-            grads = tuple(_empty_like(*given[s.name]) if s.name in wanted else None for s in self.plan.gradients)
-            return grads, tuple(None if g is None else 0 for g in grads)
+            gradients = self.plan.gradients
+            return _stacked(tuple(_empty_like(*given[s.name]) if s.name in wanted else None for s in gradients))
         return self._loop(self.backward_function.apply, info.batch_size, dims, values)
 
     def _names(self, values: tuple[Any, ...], dims: Sequence[Any]) -> set[str]:
@@ -289,7 +281,7 @@ class Transforms:
         slots = self.plan.inputs
         if any(dim is not None and not slot.is_array for slot, dim in zip(slots, dims, strict=False)):
             return None
-        instances = self.runtime.instances
+        instances = self.ways.instances
         instance = instances.only or instances.select(
             tuple(element(v, d) if d is not None else v for v, d in zip(values, dims, strict=True))
         )
@@ -302,8 +294,9 @@ class Transforms:
     def _make_batched(self, plan: Any, names: frozenset[str], values: tuple[Any, ...]) -> Transforms | None:
         try:
             made = batched_plan(plan, names)
-            backward = _MappedBackward(self.runtime, names) if plan.gradient == "custom" else None
-            registration = batched_registration(made, self.name, self.path, names, Transforms, backward)
+            identity = (self.path, sorted(names), [slot.leaf.type_name for slot in made.slots])
+            backward = _mapped(self.ways, names) if plan.gradient == "custom" else None
+            registration = hidden_registration(made, self.name, identity, Transforms, backward)
         except UnbatchableError:
             return None
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
@@ -316,10 +309,8 @@ class Transforms:
                     stacklevel=2,
                 )
                 return None
-        found = Transforms(registration.runtime, self, registration.name)
-        found._registration, found.batched_names = registration, names
-        found.root, found.levels = self.root, (*self.levels, f"v:{','.join(sorted(names))}")
-        return found
+        levels = (*self.levels, f"v:{','.join(sorted(names))}")
+        return Transforms(registration.ways, registration, self, names, self.root, levels)
 
     def _loop(
         self, function: Callable[..., Any], size: int, dims: Sequence[Any], values: tuple[Any, ...]
@@ -331,21 +322,21 @@ class Transforms:
         ]
         if isinstance(results[0], torch.Tensor):
             return torch.stack(results), 0
-        stacked = tuple(None if items[0] is None else torch.stack(items) for items in zip(*results, strict=True))
-        return stacked, tuple(None if item is None else 0 for item in stacked)
+        each = zip(*results, strict=True)
+        return _stacked(tuple(None if items[0] is None else torch.stack(items) for items in each))
 
     def _empty_forward(self, dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The results for a batch of size 0, by the shapes that an element would have."""
         try:
-            found = self.runtime.fake_forward(
-                *(_without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True))
+            found = fake_forward(
+                self.ways,
+                *(_without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True)),
             )
         except RuntimeError as error:
             raise GradientError(
                 f"{self.name}: vmap over a batch of size 0 is not possible: the results' shapes depend on data"
             ) from error
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
-        many = found if isinstance(found, tuple) else (found,)
         named = dict(zip(self.plan.arguments, values, strict=True))
         sources = [named[s.name] for s in self.plan.gradients if named[s.name] is not None]
         made = tuple(
@@ -353,9 +344,9 @@ class Transforms:
             sum((0.0 * v.sum().to(r.dtype) for v in sources), torch.empty((0, *r.shape), dtype=r.dtype, device=device))
             if slot.differentiable
             else torch.empty((0, *r.shape), dtype=r.dtype, device=device)
-            for slot, r in zip(self.plan.returned, many, strict=True)
+            for slot, r in zip(self.plan.returned, many(found), strict=True)
         )
-        return (made, (0,) * len(made)) if isinstance(found, tuple) else (made[0], 0)
+        return _stacked(one_or_many(made))
 
     def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
@@ -373,42 +364,42 @@ class Transforms:
         return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
 
 
-class _MappedBackward:
+def _mapped(single: Ways, names: frozenset[str]) -> OwnBackward:
     """A backward of the user's own, over a batch: the backward of one element under vmap."""
+    assert single.custom is not None
+    own = single.custom
 
-    def __init__(self, single: Ways, names: frozenset[str]) -> None:
-        self.single, self.names = single, names
-        self.meaning = single.custom.meaning
-
-    def __call__(
-        self,
-        runtime: Ways,
-        arguments: tuple[Any, ...],
-        results: tuple[Any, ...],
-        grads: tuple[Any, ...],
-        needed: tuple[bool, ...],
-    ) -> tuple[Any, ...]:
-        single = self.single
-        mapped = [k for k, name in enumerate(runtime.plan.arguments) if name in self.names]
+    def run(asked: Asked) -> tuple[Any, ...]:
+        arguments = asked.arguments
+        batched = [k for k, name in enumerate(asked.ways.plan.arguments) if name in names]
         found: list[int] = []
 
         def backward(inputs: list[Any], results: tuple[Any, ...], grads: tuple[Any, ...]) -> list[torch.Tensor]:
             values = list(arguments)
-            for position, value in zip(mapped, inputs, strict=True):
+            for position, value in zip(batched, inputs, strict=True):
                 values[position] = value
-            made = single.custom_backward(tuple(values), results, grads, needed)
+            made = own.run(Asked(single, tuple(values), results, grads, asked.needed))
             found[:] = [k for k, grad in enumerate(made) if grad is not None]
             return [grad for grad in made if grad is not None]
 
-        made = torch.func.vmap(backward)([arguments[k] for k in mapped], results, grads)
+        made = torch.func.vmap(backward)([arguments[k] for k in batched], asked.results, asked.grads)
         whole: list[Any] = [None] * len(arguments)
         for position, grad in zip(found, made, strict=True):
-            whole[position] = grad if position in mapped else grad.sum(0)
+            whole[position] = grad if position in batched else grad.sum(0)
         return tuple(whole)
+
+    return OwnBackward(run, own.meaning)
 
 
 def _kind(slot: Any) -> str | None:
     return slot.leaf.scalar.kind if slot.leaf.scalar is not None else None
+
+
+def _stacked(results: Any) -> tuple[Any, Any]:
+    """Results whose batch axis is the first, as a vmap rule returns them."""
+    if not isinstance(results, tuple):
+        return results, 0
+    return results, tuple(None if result is None else 0 for result in results)
 
 
 def _dims(in_dims: Sequence[Any], values: tuple[Any, ...]) -> list[int | None]:

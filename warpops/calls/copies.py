@@ -7,14 +7,9 @@ launch has left. An operator that it can't look into stays what it is.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from ..private import locks
-
-_lock = locks.reentrant()
-_made: list[Any] = []
+from ..private.helper_op import HelperOp
 
 
 def copy_of(tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -22,21 +17,9 @@ def copy_of(tensor: torch.Tensor | None) -> torch.Tensor | None:
     if tensor is None:
         return None
     if torch.compiler.is_compiling():
-        copied: torch.Tensor = copy_op()(tensor)
+        copied: torch.Tensor = copy_op(tensor)
         return copied
     return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def copy_op() -> Any:
-    """``warpops::_copy``, which is made when a graph needs it first."""
-    with _lock:
-        if not _made:
-            library = torch.library.Library("warpops", "FRAGMENT")
-            library.define("_copy(Tensor x) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
-            library.impl("_copy", _copy, "CompositeExplicitAutograd")
-            torch.library.register_fake("warpops::_copy", _fake, lib=library)
-            _made.extend([torch.ops.warpops._copy.default, library])
-    return _made[0]
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:
@@ -45,3 +28,6 @@ def _copy(x: torch.Tensor) -> torch.Tensor:
 
 def _fake(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+copy_op = HelperOp("_copy(Tensor x) -> Tensor", _copy, _fake, tags=(torch.Tag.pt2_compliant_tag,))

@@ -1,0 +1,85 @@
+"""What the generated text calls besides the launches. Nothing here is on the eager fast path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..arguments.conversions import to_handle, to_number, to_tensor, to_vector
+from ..arguments.dynamo import traced_value
+from ..arguments.handle import alive, check_unchanged, id_of, keep_alive
+from ..arguments.number import SYMBOLIC_NUMBERS, guard_number, traced_int
+from ..arguments.struct import field_reader
+from ..arguments.tensor_scalar import traced_tensor
+from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
+from ..launch.packing import NOT_RECALLED
+from ..private import torch_modes
+from .copies import copy_of
+from .direct import direct
+from .own_backward import custom_backward
+from .refusal import explain_failure, refuser
+from .remember import Store
+from .special import backward_again, increment_version, refuse_gradient, refuse_mutation, resolve_negated, special
+from .traced import traced_backward, traced_forward
+from .ways import Ways
+
+SHARED: dict[str, Any] = {
+    "is_compiling": torch.compiler.is_compiling,
+    "functorch_level": torch_modes.functorch_level,
+    "autocast_active": torch_modes.autocast_active,
+    "forward_ad": torch_modes.forward_ad,
+    "grad_enabled": torch_modes.grad_enabled,
+    "get_default_device": torch.get_default_device,
+    "dispatch_modes": torch_modes.dispatch_modes,
+    "function_mode": torch_modes.function_mode,
+    "profiling": torch_modes.profiling,
+    "direct": direct,
+    "NotRecalled": NOT_RECALLED,
+    "Tensor": torch.Tensor,
+    "AutogradFunction": torch.autograd.Function,
+    "INTS": (int, torch.SymInt),
+    "NUMBERS": SYMBOLIC_NUMBERS,
+    "guard_scalar": guard_number,
+    "handle": id_of,
+    "partial": partial,
+}
+# By their own names.
+PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, increment_version, keep_alive, wrong_item)
+PLAIN += (traced_int, traced_nesting, traced_tensor, traced_value, traced_vector)
+OVER_WAYS: tuple[Callable[..., Any], ...] = (
+    special,
+    explain_failure,
+    refuse_mutation,
+    refuse_gradient,
+    resolve_negated,
+)
+OVER_WAYS += (traced_forward, traced_backward, backward_again, custom_backward)
+OVER_SLOTS = (to_number, to_vector, to_handle, to_tensor)
+
+
+def helpers(ways: Ways) -> dict[str, Any]:
+    """The scope of one op's text."""
+    plan = ways.plan
+    slots = {slot.name: slot for slot in plan.inputs}
+    refuse_traced = refuser(ways)
+    found = SHARED | {function.__name__: function for function in PLAIN}
+    found |= {function.__name__: partial(function, ways) for function in OVER_WAYS}
+    found |= {function.__name__: partial(function, ways.name, slots) for function in OVER_SLOTS}
+    if any(parameter.struct for parameter in plan.parameters):
+        optional = frozenset(slot.label for slot in plan.inputs if slot.optional)
+        found["field"] = field_reader(ways.name, optional, refuse_traced)
+    return found | {
+        "refuse_traced": refuse_traced,
+        "launch_forward": ways.instances.forward,
+        "launch_backward": ways.instances.backward,
+        "forwards": Store(ways.instances, "forward"),
+        "backwards": Store(ways.instances, "backward"),
+        "public_op": ways.ops.public,
+        "forward_op": ways.ops.forward,
+        "backward_op": ways.ops.backward,
+        "defaults": {p.name: default_value(p.default) for p in plan.parameters},
+        "check_alive": partial(check_unchanged, ways.name, [slots[name].label for name in plan.handles]),
+    }

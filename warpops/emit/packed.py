@@ -1,0 +1,166 @@
+"""A kernel's launch in the text: arguments packed into the bytes that Warp takes, and a launch of those."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Container, Sequence
+from functools import partial
+from typing import Any
+
+from ..arguments.call import refuse
+from ..errors import ArgumentError
+from ..launch.launcher import Launcher
+from ..launch.packing import PACK_ERRORS, bfloat16_bits
+from ..plan.model import OpPlan, Slot
+from ..private.warp_types import RETAIN_GRAD
+from . import checks
+from .adjoint import grad_name
+from .text import tuple_of
+from .writer import Shapes, Sizes, Step, Writer
+
+
+def packed_step(launcher: Launcher) -> Step:
+    """The launches of a kernel."""
+    return Step(launcher, "launches of the kernel", dense=True, forward=_forward, backward=_backward)
+
+
+def _forward(w: Writer, shapes: Shapes, dense: Container[Slot], dims: str, device: str) -> None:
+    checks.prepare_numbers(w)
+    parts = []
+    for slot in w.plan.slots:
+        if slot.is_array:
+            parts.append(_descriptor(w, slot, shapes, dense, _pointer(slot), "0"))
+        elif slot.role != "size":
+            parts.append(packed_value(w, slot))
+    _pack(w, {"arguments": parts})
+    w.text.add(f"{w.text.free('launcher')}.forward({device}, {dims}, {w.text.local('arguments')})")
+    checks.give_back(w)
+
+
+def _backward(w: Writer, sizes: Sizes, device: str) -> None:
+    plan = w.plan
+    shapes: Shapes = {}
+    for slot in plan.kept:
+        w.text.let(w.local(slot, "shape"), f"{slot.name}.shape")
+        w.text.let(w.local(slot, "stride"), f"{slot.name}.stride()")
+        shapes[slot.name] = w.given_sizes(slot)
+    made = [slot for slot in plan.fresh if not slot.saved]
+    shapes |= checks.shapes_of(w, sizes, made)
+    dims = checks.write_launch_size(w, sizes)
+    grads: dict[str, str] = {}
+    for slot in plan.temporaries:
+        if slot in made:
+            shape = [*shapes[slot.name], *map(str, slot.leaf.component or ())]
+            zeros = f"{w.torch}.zeros({tuple_of(shape)}, dtype={w.dtype(slot)}, device={device})"
+        else:
+            zeros = f"{w.torch}.zeros_like({slot.name}, memory_format={w.torch}.contiguous_format)"
+            zeros += f" if {slot.name} is not None else None" if slot.optional else ""
+        w.text.add(f"{grad_name(w, slot)} = {zeros}")
+        grads[slot.name] = _adjoint_pointer(w, slot, always=not slot.optional)
+    for slot in (*plan.cotangents, *plan.gradient_buffers):
+        always = slot.role == "inout" or (slot.role == "output" and slot.saved)
+        grads[slot.name] = _adjoint_pointer(w, slot, always)
+    checks.prepare_numbers(w)
+    arguments, adjoints = [], []
+    for slot in plan.slots:
+        if slot.is_array:
+            data, grad = "0" if slot in made else _pointer(slot), grads.get(slot.name, "0")
+            flags = str(RETAIN_GRAD) if slot.retained else "0"
+            arguments.append(_descriptor(w, slot, shapes, made, data, grad, flags))
+            if len(slot.leaf.path) == 1:  # the buffer once more; numbers and structs have none
+                adjoints.append(_descriptor(w, slot, shapes, made, grad if slot.explicit else "0", "0"))
+        elif slot.role != "size":
+            arguments.append(packed_value(w, slot))
+    _pack(w, {"arguments": arguments, "adjoints": adjoints})
+    names = f"{w.text.local('arguments')}, {w.text.local('adjoints')}"
+    w.text.add(f"{w.text.free('launcher')}.adjoint({device}, {dims}, {names})")
+
+
+def _pointer(slot: Slot) -> str:
+    return f"0 if {slot.name} is None else {slot.name}.data_ptr()" if slot.optional else f"{slot.name}.data_ptr()"
+
+
+def _adjoint_pointer(w: Writer, slot: Slot, always: bool) -> str:
+    variable, buffer = w.text.local(f"{slot.name}_adjoint"), grad_name(w, slot)
+    absent = "" if always else f"0 if {buffer} is None else "
+    w.text.add(f"{variable} = {absent}{buffer}.data_ptr()")
+    return variable
+
+
+def _descriptor(
+    w: Writer, slot: Slot, shapes: Shapes, dense: Container[Slot], data: str, grad: str, flags: str = "0"
+) -> str:
+    assert slot.leaf.scalar is not None
+    size = slot.leaf.scalar.size
+    sizes = shapes.get(slot.name) or w.given_sizes(slot)
+    if slot in dense:
+        steps = _dense_steps(sizes, size * math.prod(slot.leaf.component or ()))
+    else:
+        steps = [f"{w.local(slot, 'stride')}[{k}]" + (f" * {size}" if size > 1 else "") for k in range(slot.leaf.ndim)]
+    return ", ".join([data, grad, *sizes, *steps, str(slot.leaf.ndim), flags])
+
+
+def _dense_steps(sizes: Sequence[str], step: int) -> list[str]:
+    """The byte strides of a dense array."""
+    factors = [f"({size})" if " " in size else size for size in sizes]
+    return [" * ".join([*factors[axis + 1 :], str(step)]) for axis in range(len(sizes))]
+
+
+def packed_value(w: Writer, slot: Slot) -> str:
+    """A number, or a vector's, as they are packed."""
+    scalar = slot.leaf.scalar
+    assert scalar is not None
+    if scalar.name == "bfloat16":
+        bits = w.provide("bfloat16_bits", bfloat16_bits)
+        return f"*map({bits}, {slot.name})" if slot.leaf.kind == "vector" else f"{bits}({slot.name})"
+    if slot.leaf.kind == "vector":
+        return f"*{slot.name}"
+    if scalar.name == "uint64":
+        return f"{slot.name} & 0xFFFFFFFFFFFFFFFF"
+    return slot.name
+
+
+def _pack(w: Writer, parts: dict[str, list[str]]) -> None:
+    """Name the bytes of the arguments, and of the explicit adjoints."""
+    launcher = w.step.target
+    error = w.provide("PackError", (*PACK_ERRORS, TypeError))
+    extra = ", device" if w.plan.device_argument else ""
+    with w.text.indented("try:"):
+        for variable, values in parts.items():
+            if variable == "arguments":
+                pack = w.provide("pack", _lazily(lambda: launcher.layout.packer()))
+            else:
+                pack = w.provide("pack_adjoint", _lazily(lambda: launcher.adjoint_layout.packer()))
+            w.text.add(f"{w.text.local(variable)} = {pack}(")
+            for value in values:
+                w.text.add(f"    {value},")
+            w.text.add(")")
+    w.text.add(f"except {error}:")
+    w.text.add(f"    {w.provide('refuse_packing', partial(_refuse_packing, w.op, w.plan))}({w.values()}{extra})")
+
+
+def _lazily(make: Callable[[], Any]) -> Callable[..., bytes]:
+    """A packer that is made at the first launch, since a layout asks Warp for its types, which costs time."""
+    made = functools.cache(make)
+    return lambda *values: made()(*values)
+
+
+def _refuse_packing(op: str, plan: OpPlan, values: dict[str, Any], device: Any = None) -> None:
+    """Say what of a call doesn't fit into the bytes of a launch."""
+    refuse(op, plan, values, device)
+    for slot in plan.given_arrays:
+        value = values[slot.name]
+        if value is None:
+            continue
+        steps = [step * value.element_size() for step in value.stride()]
+        if any(n > 2**31 - 1 for n in (*value.shape, *steps)):
+            raise ArgumentError(
+                f"{op}: argument '{slot.label}': expected sizes and byte strides below 2**31, which is what Warp's "
+                f"descriptors hold, got shape {value.shape} and strides of {tuple(steps)} bytes; pass it "
+                f".contiguous(), or split the call"
+            )
+    raise ArgumentError(
+        f"{op}: an array is too large for Warp's descriptors, which hold sizes and byte strides of 31 bits; split "
+        f"the call, or pass the tensor .contiguous()"
+    )

@@ -1,0 +1,91 @@
+"""What the text of an op's launches is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..arguments.call import refuse
+from ..plan.model import OpPlan, Slot
+from .text import Text, targets, tuple_of
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the launches of a plan are in the text: a kernel's, packed, or the runs of a program."""
+
+    target: Any
+    """What is called: a ``Launcher``, or a program's ``Runner``."""
+    title: str
+    dense: bool
+    """It reads memory by strides, so that component axes have to be dense."""
+    forward: Callable[[Writer, Shapes, Container[Slot], str, str], None]
+    """Writes the launch: of the writer, the shapes of fresh arrays, which arrays are dense, the launch size, the device."""
+    backward: Callable[[Writer, Sizes, str], None]
+    """Writes the adjoint launch from the sizes on, of the writer, the sizes and the device."""
+
+
+Sizes = dict[str, str]
+"""The text of each name that dims are written with."""
+Shapes = dict[str, list[str]]
+"""The text of each size of an array, by the array's name."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes the launch functions of one concrete plan."""
+
+    op: str
+    plan: OpPlan
+    step: Step
+    text: Text = field(init=False)
+    scope: dict[str, Any] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        taken = [slot.name for slot in self.plan.slots]
+        object.__setattr__(self, "text", Text([*taken, "needs", "device"]))
+
+    def provide(self, name: str, value: Any) -> str:
+        """Put a value into the functions' globals, under a name that no argument has."""
+        name = self.text.free(name)
+        self.scope[name] = value
+        return name
+
+    def function(self, name: str) -> str:
+        return self.text.free(name, "function")
+
+    def local(self, slot: Slot, what: str) -> str:
+        return self.text.local(f"{slot.name}_{what}")
+
+    @property
+    def torch(self) -> str:
+        return self.text.free("torch")
+
+    def dtype(self, slot: Slot) -> str:
+        assert slot.leaf.scalar is not None
+        return f"{self.torch}.{str(slot.leaf.scalar.dtype).removeprefix('torch.')}"
+
+    def given_sizes(self, slot: Slot) -> list[str]:
+        """The Warp shape of an array whose shape has a name."""
+        return [f"{self.local(slot, 'shape')}[{axis}]" for axis in range(slot.leaf.ndim)]
+
+    def values(self) -> str:
+        """The call's arguments as a dict, for the full check."""
+        return "{" + ", ".join(f"{slot.name!r}: {slot.name}" for slot in self.plan.inputs) + "}"
+
+    def refusal(self) -> str:
+        extra = ", device" if self.plan.device_argument else ""
+        return f"{self.provide('refuse', partial(refuse, self.op, self.plan))}({self.values()}{extra})"
+
+    def refuse_if(self, wrong: Iterable[str]) -> None:
+        if wrong := list(wrong):
+            self.text.add(f"if {' or '.join(wrong)}:")
+            self.text.add(f"    {self.refusal()}")
+
+    def targets(self, slots: Iterable[Slot]) -> str:
+        return targets([slot.name for slot in slots])
+
+    def tuple_of(self, slots: Iterable[Slot]) -> str:
+        return tuple_of([slot.name for slot in slots])
