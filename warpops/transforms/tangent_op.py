@@ -93,14 +93,14 @@ class TangentOp:
         namespace, base, key = registration.namespace, f"{registration.basename}_tangent", registration.key
         text = f"({schema}) -> ({', '.join(results)})"
 
-        def fill(operators: Registered) -> tuple[Any, TangentOp]:
+        def fill(operators: Registered) -> tuple[dict[str, Any], TangentOp]:
             torch_registry.forget(namespace, base)
             operators.library.define(f"{base}.{key}{text}", tags=(torch.Tag.pt2_compliant_tag,))
             shim = Shim(_dispatched(weakref.ref(self)))
             operators.shims.append(shim)
             operators.library.impl(f"{base}.{key}", shim, "CompositeImplicitAutograd")
             self.overload = getattr(getattr(getattr(torch.ops, namespace), base), key)
-            return self.overload, self
+            return {base: self.overload}, self
 
         register(namespace, {base: text}, fill)
 
