@@ -268,7 +268,7 @@ def test_a_stream_that_cannot_be_told_is_an_error(way, monkeypatch):
         return 5
 
     with StandIn() as cuda:
-        monkeypatch.setattr(torch_modes, "raw_stream", stream)
+        cuda._patch(torch_modes, "raw_stream", stream)
         op = warp_op(product)
         for _ in range(4):
             run(op)
