@@ -83,6 +83,8 @@ class Store:
         if self._wait > 0:
             self._wait -= 1
             return
+        if watched():  # a jit trace makes sizes tensors
+            return
         self._length = min(self._length + 1, 4 * _LONGEST)
         self._wait = self._length // 4
         given = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]

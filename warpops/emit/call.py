@@ -62,7 +62,7 @@ class CallWriter(FunctionWriter):
                 self.text.add(f"{slot.name} = {field}({parameter.name}, {index}, {slot.label!r}, {path})")
 
     def _emit_call(self) -> None:
-        text, _plan = self.text, self.plan
+        text = self.text
         arguments = tuple_of(self.plan.arguments)
         with text.indented(f"def {self.use('call')}({self.parameters()}):"):
             self._open_structs(False)
