@@ -15,7 +15,7 @@ import warp as wp
 
 from ..effects.names import code_of, declared_overloads, is_function
 from ..private import warp_code, warp_types
-from .builtins import replace_builtins, setters_as_stores
+from .builtins import cast_unrolled, replace_builtins, setters_as_stores
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
 from .locals import as_vectors, local_arrays, stores_into
 from .memory import Toolbox
@@ -118,6 +118,7 @@ class Writer:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
         setters_as_stores(self.source)
+        cast_unrolled(self.source, self.plan.loops)
         replace_builtins(self.source, self.plan.remainders, self.named)
         vectors, _ = local_arrays(self.source)
         self.stores = self.stores - stores_into(self.source, vectors)
@@ -134,6 +135,8 @@ class Writer:
         self.given[self.warp] = wp
         self.parts = Parts(self)
         self.count = 0
+        self.unrolled = 0
+        """The loops around, of which Warp writes each turn on its own: all of them share what an inner loop keeps."""
         self._types: list[tuple[Any, str]] = []
 
     def write(self) -> str:
@@ -192,7 +195,9 @@ class Writer:
                 result += self._loop(statement, defined)
                 defined |= self.uses.writes(statement)
             elif isinstance(statement, ast.For):
+                self.unrolled += 1
                 inner, found = self._block(statement.body, defined | self.uses.writes(statement.target))
+                self.unrolled -= 1
                 result.append(ast.copy_location(ast.For(statement.target, statement.iter, inner, [], None), statement))
                 defined |= found
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,8 @@ class _Node:
     first: int
     last: int
     """Where it is among all statements of the function, in order."""
+    again: float
+    """Where what may run behind it begins: an unrolled loop around it, else its end."""
 
 
 class LoopPlanner:
@@ -63,21 +66,21 @@ class LoopPlanner:
         self.count = 0
         self._collect(self.body, ())
 
-    def _collect(self, body: list[ast.stmt], around: tuple[_Node, ...]) -> None:
+    def _collect(self, body: list[ast.stmt], around: tuple[_Node, ...], again: float = math.inf) -> None:
         for statement in body:
             self.count += 1
             self.taken.append((self.count, statement))
             if isinstance(statement, ast.If):
-                self._collect(statement.body, around)
-                self._collect(statement.orelse, around)
+                self._collect(statement.body, around, again)
+                self._collect(statement.orelse, around, again)
             elif self.structure.is_run_time(statement):
                 assert isinstance(statement, (ast.For, ast.While))
-                node = _Node(statement, self.plan.loops[place(statement)], around, self.count, self.count)
+                node = _Node(statement, self.plan.loops[place(statement)], around, self.count, self.count, again)
                 self.nodes.append(node)
-                self._collect(statement.body, (*around, node))
+                self._collect(statement.body, (*around, node), again)
                 node.last = self.count
             elif isinstance(statement, (ast.For, ast.While)):
-                self._collect(statement.body, around)
+                self._collect(statement.body, around, min(again, self.count))
 
     def run(self) -> None:
         for node in self.nodes:
@@ -151,17 +154,17 @@ class LoopPlanner:
         self._keep(node)
 
     def _taken_behind(self, node: _Node) -> set[str]:
-        """Variables whose value is needed behind a loop, in the text."""
+        """Variables whose value is needed behind a loop, in the text; in an unrolled loop around it, in the next turn."""
         found: set[str] = set()
         for number, statement in self.taken:
-            if number <= node.last:
+            if number <= node.last and number < node.again:
                 continue
             simple = not isinstance(statement, (ast.If, ast.For, ast.While))
             found |= values_taken(self.uses, [statement]) if simple else self._head(statement)
             if simple:
                 found |= self._arguments(statement)
         for other in self.nodes:
-            if other.first > node.last and other.plan.mode != "as it is":
+            if (other.first > node.last or other.first >= node.again) and other.plan.mode != "as it is":
                 found |= other.plan.given | other.plan.state
         return found
 
@@ -178,11 +181,11 @@ class LoopPlanner:
         body, _ = part_for(self.uses, loop.body, wanted | (head if isinstance(loop, ast.While) else set()))
         first, _ = exposed(self.uses, body)
         assigned = self._assigned(node)
-        found = (first | head) & assigned if isinstance(loop, ast.While) else first & assigned
+        target = self.uses.writes(loop.target) if isinstance(loop, ast.For) else set()
+        found = (first | head if isinstance(loop, ast.While) else first - target) & assigned
         plan.state |= (found | plan.restored | plan.after) - queries(self.uses, loop)
         if found_by_query(self.uses, loop) is not None:
             plan.state |= {found_by_query(self.uses, loop) or ""}
-        target = self.uses.writes(loop.target) if isinstance(loop, ast.For) else set()
         plan.given |= (first | head | queries(self.uses, loop)) - plan.state - target
 
     def _check(self, node: _Node) -> None:

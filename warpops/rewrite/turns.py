@@ -66,6 +66,7 @@ class LoopText:
             stop=fresh("stop"),
             fresh=fresh,
         )
+        self.again = ""
         self.turns, self.turn, self.at = fresh(f"turns_{number}"), fresh(f"turn_{number}"), fresh(f"at_{number}")
         self._make()
 
@@ -100,6 +101,11 @@ class LoopText:
             writer.texts.append(text)
             writer.given[look] = writer.tools.func(text, look, {walk.name: made}, annotations)
             self.look = look
+        if self.keeps and writer.unrolled:
+            annotations = self._annotations(walk.arguments())
+            self.again = writer.names.fresh(f"walk_{writer.count}_again")
+            writer.given[self.again], text = writer.tools.again(walk.name, self.again, {walk.name: made}, annotations)
+            writer.texts.append(text)
 
     def _tested(self) -> set[str]:
         return self.writer.uses.reads(self.loop.test) if isinstance(self.loop, ast.While) else set()
@@ -132,14 +138,15 @@ class LoopText:
     def before(self) -> list[ast.stmt]:
         """Count the turns, and keep their states and what the loop leaves."""
         result: list[ast.stmt] = [assign(n, ast.Call(name("int"), [value], [])) for n, value in self.bounds]
+        return [*result, assign(self.turns, ast.Call(name(self.walk.name), self._arguments(), []))]
+
+    def _arguments(self) -> list[ast.expr]:
         walk = self.walk
         memories = [*([walk.turns] if walk.turns else []), *walk.state.values()]
         arguments: list[ast.expr] = [name(m) for m in memories]
         if self.keeps:
             arguments += [ast.Constant(0), ast.Constant(-1)]
-        arguments += [name(n) for n in walk.parameters]
-        result.append(assign(self.turns, ast.Call(name(walk.name), arguments, [])))
-        return result
+        return [*arguments, *(name(n) for n in walk.parameters)]
 
     def counted(self, body: list[ast.stmt]) -> ast.stmt:
         """The loop with its number of turns known, and each beginning with what it had."""
@@ -166,7 +173,11 @@ class LoopText:
         return {found} if found is not None else set()
 
     def behind(self) -> list[ast.stmt]:
-        return [self._point(n, ast.Constant(self.shape.end)) for n in sorted(self.plan.after)]
+        """What the loop left; where Warp unrolls a loop around it, the reverse pass of each copy begins with what that kept."""
+        first: list[ast.stmt] = []
+        if self.again:
+            first.append(ast.Expr(ast.Call(name(self.again), self._arguments(), [])))
+        return first + [self._point(n, ast.Constant(self.shape.end)) for n in sorted(self.plan.after)]
 
     def _point(self, variable: str, at: ast.expr) -> ast.stmt:
         writer = self.writer
