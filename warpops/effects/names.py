@@ -71,7 +71,8 @@ def code_of(adjoint: Any) -> Code:
             func=adjoint.func,
             body=body,
             file=str(adjoint.filename),
-            first_line=int(adjoint.fun_lineno) or 1,
+            # Warp doesn't note the line of an overload.
+            first_line=int(adjoint.fun_lineno) or int(adjoint.func.__code__.co_firstlineno),
             lines=tuple(adjoint.source_lines),
             stored_into=frozenset(_stored_into(body)),
             looped=frozenset(assigned(_loop_bodies(body))),
