@@ -45,7 +45,7 @@ def index_mod(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     y[i] = s
 
 
-@measured("index", "while")
+@measured("index", "shared", "while")
 def grid_stride(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     while i < n:

@@ -61,13 +61,7 @@ def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = N
     plan = plan_op(found, declaration, effects)
     if found.generic:
         check_followed(plan)
-    for hazard in plan.hazards[:1]:
-        more = f" (and {len(plan.hazards) - 1} more; see explain())" if len(plan.hazards) > 1 else ""
-        warnings.warn(
-            f"{plan.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.message}{more}",
-            GradientWarning,
-            stacklevel=stacklevel,
-        )
+    _warn(plan, stacklevel)
     backward = None
     if declaration.backward is not None and plan.gradient == "custom":
         backward = declared_backward(plan, declaration.backward, build_backward)
@@ -75,6 +69,17 @@ def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = N
     if found.generic:
         return WarpOp(plan, functools.partial(make_concrete, plan, declaration, effects), None, backward, hidden)
     return WarpOp(plan, None, functools.partial(make_instance, plan=plan), backward, hidden)
+
+
+def _warn(plan: OpPlan, stacklevel: int) -> None:
+    """Say once where the gradient may be wrong."""
+    for hazard in plan.hazards[:1]:
+        more = f" (and {len(plan.hazards) - 1} more; see explain())" if len(plan.hazards) > 1 else ""
+        warnings.warn(
+            f"{plan.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.message}{more}",
+            GradientWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def build_backward(kernel: Any, declaration: Declaration, forward: str) -> WarpOp:
@@ -87,6 +92,8 @@ def make_concrete(
 ) -> Instance:
     """The launches of a generic kernel for the types of one call."""
     concrete = plan_op(inspect_kernel(resolve(name, plan, values)), declaration, effects)
+    if not plan.hazards:  # what is right for the types in general isn't for these
+        _warn(concrete, 2)
     instance = make_instance(name, concrete)
     if plan.adjoint is not None and concrete.adjoint is None and concrete.gradient == "adjoint":
         why = "; ".join(str(hazard.message) for hazard in concrete.hazards[:1])

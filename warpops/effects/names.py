@@ -74,7 +74,8 @@ def code_of(owner: Any) -> Code:
             func=function,
             body=body,
             file=file,
-            first_line=first_line or 1,
+            # Warp doesn't note the line of an overload.
+            first_line=first_line or int(function.__code__.co_firstlineno),
             lines=warp_source.source_lines(owner),
             stored_into=frozenset(_stored_into(body)),
             looped=frozenset(assigned(_loop_bodies(body))),

@@ -16,7 +16,7 @@ import warp as wp
 from ..effects.names import code_of
 from ..private import warp_code, warp_types
 from ..private.warp_source import declared_overloads, is_function
-from .builtins import replace_builtins, setters_as_stores
+from .builtins import cast_unrolled, replace_builtins, setters_as_stores
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
 from .locals import as_vectors, local_arrays, stores_into
 from .memory import Toolbox
@@ -120,6 +120,7 @@ class Writer:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
         setters_as_stores(self.source)
+        cast_unrolled(self.source, self.plan.loops)
         replace_builtins(self.source, self.plan.remainders, self.named)
         for array, variable in as_variables(self.source, self.plan.own).items():
             self.types[variable] = warp_code.plain_type(self.types[array].dtype)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Set
+from collections.abc import Callable, Container, Set
 from typing import Any
 
 import warp as wp
 
 from ..effects.names import setter_as_store
+from ..private import warp_types
 from ..private.warp_source import is_function
 from .flow import Place, builtin_name, name, place
-from .source import Source
+from .source import Source, calls_in
 
 
 @wp.func
@@ -49,6 +50,17 @@ def setters_as_stores(source: Source) -> None:
             return store if store is not None and is_function(called) and called.is_builtin() else node
 
     Setters().visit(source.tree)
+
+
+def cast_unrolled(source: Source, run_time: Container[Place]) -> None:
+    """Cast the variables of unrolled loops by way of an int: Warp makes the constant that such a variable is a float, and
+    the variable with it, wherever else it is used."""
+    loops = [n for s in source.tree.body for n in ast.walk(s) if isinstance(n, ast.For) and place(n) not in run_time]
+    variables = {loop.target.id for loop in loops if isinstance(loop.target, ast.Name)}
+    for call, called in calls_in(source, source.tree.body):
+        given = call.args[0] if len(call.args) == 1 else None
+        if warp_types.is_float(called) and isinstance(given, ast.Name) and given.id in variables:
+            call.args = [ast.Call(name("int"), [given], [])]
 
 
 def replace_builtins(source: Source, places: Set[Place], named: Callable[[str, Any], str]) -> None:
