@@ -68,16 +68,6 @@ class Toolbox:
             warp_code.give_adjoint(made, make_function(self._original, quiet, f"{own}_adjoint", {}, types))
         return made
 
-    def again(self, walk: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any]) -> tuple[Any, str]:
-        """A function that does nothing, and in the reverse pass walks again; with its text."""
-        names = ", ".join(annotations)
-        text = f"def {own}({names}):\n    return 0"
-        reverse = f"def {own}_adjoint({names}, adj_result):\n    {walk}({names})"
-        made = make_func(make_function(self._original, text, own, {}, annotations), own)
-        types = {**annotations, "adj_result": int}
-        warp_code.give_adjoint(made, make_function(self._original, reverse, f"{own}_adjoint", given, types))
-        return made, f"{text}\n\n\n{reverse}"
-
     def point(self, warp_type: Any) -> Any:
         """``point(value, memory, at)``: what the memory holds, with the gradient going to ``value``."""
         for other, made in self._points:
