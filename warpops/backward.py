@@ -45,7 +45,7 @@ def declared(op: WarpOp, made_here: bool) -> OwnBackward:
         by_slot = {slot.name: by_name.get(f"grad_{slot.label}") for slot in plan.gradients}
         return tuple(by_slot.get(name) for name in plan.arguments)
 
-    return OwnBackward(run, [op.schema, op.source])
+    return OwnBackward(run, [op.schema, op.source], op)
 
 
 def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaration, str], WarpOp]) -> OwnBackward:

@@ -19,11 +19,12 @@ def suspects_of(op: WarpOp, label: str) -> tuple[str, ...]:
     """Where to look when the gradient of one input is wrong: hazards first, then gradients that the user wrote."""
     plan = op._plan
     if plan.gradient == "custom":
-        function = getattr(op._backward, "function", None)
-        if function is None:
-            kernel = op._backward.op._plan.kernel
+        assert op._backward is not None
+        given = op._backward.given
+        if isinstance(given, type(op)):
+            kernel = given._plan.kernel
             return (f"{os.path.basename(kernel.file)}:{kernel.line}: `def {kernel.name}` (the option backward)",)
-        return (f"{_line_of(function)} (the registered backward)",)
+        return (f"{_line_of(given)} (the registered backward)",)
     if plan.gradient_why != OWN_ADJOINT:
         return (plan.gradient_why,)
     hazards = [h for h in plan.hazards if not h.arrays or label in h.arrays] or list(plan.hazards)

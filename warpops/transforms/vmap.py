@@ -388,7 +388,7 @@ def _mapped(single: Ways, names: frozenset[str]) -> OwnBackward:
             whole[position] = grad if position in batched else grad.sum(0)
         return tuple(whole)
 
-    return OwnBackward(run, own.meaning)
+    return OwnBackward(run, own.meaning, own.given)
 
 
 def _kind(slot: Any) -> str | None:
