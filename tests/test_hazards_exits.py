@@ -81,7 +81,7 @@ def ret_while(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     y[i] = x[i] * x[i]
 
 
-@measured("loop-exit")
+@measured("loop-exit", "shared")
 def ret_always(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     for k in range(n):

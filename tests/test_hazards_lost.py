@@ -116,7 +116,7 @@ def rand_bounds(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     y[i] = wp.float64(wp.randf(state, float(x[0]), float(x[1])))
 
 
-@measured("no-adjoint")
+@measured("no-adjoint", "shared")
 def atomic_old(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     t = wp.atomic_add(y, 3, x[0])
