@@ -253,6 +253,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:native. Warp's adjoint may be wrong:warpops.GradientWarning")
 @pytest.mark.parametrize("what", KNOWN)
 def test_decisions(what):
     kernel, signature, options, want = KNOWN[what]

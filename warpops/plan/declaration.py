@@ -173,7 +173,7 @@ def _init(value: object, what: str, op: str) -> str | float:
 PYTORCH_S = frozenset({"aten", "prim", "prims", "inductor", "quantized", "profiler", "c10d", "c10d_functional"})
 """Namespaces of PyTorch's own operators."""
 
-NO_NAMESPACE = frozenset(dir(types.ModuleType("ops"))) | {
+NO_NAMESPACE = frozenset((*dir(object), *dir(types.ModuleType("ops")))) | {
     *("_", "_dir", "higher_order", "import_module", "load_library", "loaded_libraries", "name"),
     *("__all__", "__dict__", "__file__", "__getattr__", "__iter__", "__path__"),
 }
