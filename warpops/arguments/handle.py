@@ -26,8 +26,6 @@ from ..private.warp_types import OBJECTS
 _known: dict[int, weakref.ref[Any]] = {}
 _searches_left = 8
 """How often the heap is searched in vain before ids of unknown objects are taken for plain numbers."""
-_lookups_left = 32
-"""How often the heap is searched for an id that was given as a number, before such are believed."""
 _lock = locks.reentrant()
 
 
@@ -79,15 +77,15 @@ def check_handle(op: str, label: str, kinds: frozenset[str], handle: int, device
 
     Raises:
         ArgumentError: no object has the id, and the kernel uses it without a look; or the object behind it is of another
-            class or on another device. Ids that are new are looked up on the heap, the first of them: later ones that
-            came as plain numbers are believed.
+            class or on another device. An id that is new is looked up on the heap, which takes milliseconds: an object
+            that is given itself is known at once. With the heap frozen (``gc.freeze``) it is believed.
     """
     wanted = " or ".join(sorted(kinds))
     if not handle and kinds:
         raise ArgumentError(f"{op}: argument '{label}': expected a wp.{wanted}, or its id, got 0, which no object has")
     value = _look_up(handle) if kinds else object_of(handle)
     if value is None:
-        if kinds and _lookups_left > 0 and not gc.get_freeze_count():
+        if kinds and not gc.get_freeze_count():
             raise ArgumentError(
                 f"{op}: argument '{label}': expected a wp.{wanted}, or its id, got {handle & 0xFFFFFFFFFFFFFFFF}, which no "
                 f"live object has"
@@ -171,14 +169,9 @@ def _search(handle: int) -> Any:
 
 
 def _look_up(handle: int) -> Any:
-    """Find the object that a number should be the id of, the first times that it isn't known."""
-    global _lookups_left
+    """Find the object that a number should be the id of."""
     found = object_of(handle)
-    if found is None and _lookups_left > 0:
-        found = _search_heap(handle)
-        if found is not None:
-            _lookups_left -= 1
-    return found
+    return _search_heap(handle) if found is None else found
 
 
 def keep(handles: Sequence[int]) -> torch.Tensor:
