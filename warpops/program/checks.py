@@ -60,12 +60,6 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
     if math.prod(dims) == 0:
         return
 
-    for label, kinds in effects.handles.items():
-        value = values.get(label)
-        if isinstance(value, (wp.array, torch.Tensor)):
-            wanted = " or ".join(sorted(kinds)) or "object of Warp's"
-            raise ArgumentError(f"{title}: '{label}': expected the id of a {wanted}, got a {type(value).__name__}")
-
     def size_of(limit: Limit) -> int | None:
         bound = limit.base
         if isinstance(bound, int):
@@ -122,6 +116,9 @@ def check_handles(op: str, kernel: Any, effects: Effects, values: dict[str, Any]
     title = f"{op}: the program launches {kernel.key}"
     found = {}
     for label, value in values.items():
+        if label in effects.handles and isinstance(value, (wp.array, torch.Tensor)):
+            wanted = " or ".join(sorted(effects.handles[label])) or "object of Warp's"
+            raise ArgumentError(f"{title}: '{label}': expected the id of a {wanted}, got a {type(value).__name__}")
         number = _int_of(value)
         if number is None:
             continue
