@@ -333,9 +333,20 @@ def powers(x: F, y: F, z: F):
     z[i] = x[i]
 
 
+@wp.kernel
+def two_arrays(x: F, y: F, z: F):
+    i = wp.tid()
+    z[i] = wp.sin(x[i])
+    if x[i] > 0.6:
+        z[i] = y[i] * 0.5
+    y[i] = wp.sin(z[i])
+    z[i] -= wp.sin(y[i])
+
+
 @pytest.mark.parametrize(
     ("kernel", "text"),
     [
+        (two_arrays, r"'z' is stored to again after its value was used at"),
         (both, r"'y' is needed both as it was \(at .*\) and as the kernel left it"),
         (powers, r"'y' is stored to again after its value was used at"),
     ],

@@ -66,10 +66,16 @@ def _cured(hazard: Hazard, own: frozenset[str]) -> bool:
 
 
 def _own(kernel: Any, effects: Effects) -> frozenset[str]:
-    """The arrays whose elements are stored to again, and can be variables."""
+    """The arrays whose elements are stored to again, and can be variables.
+
+    A variable is computed again, of arrays as the adjoint has them: where another is read and written, that may not be what
+    the kernel read, and the hazard stays.
+    """
     arrays = {
         a: effects.arrays[a].ndim for h in effects.hazards if h.kind == "restored" for a in h.arrays if "." not in a
     }
+    if any(known.read and known.written for name, known in effects.arrays.items() if name not in arrays):
+        return frozenset()
     try:
         return own_elements(read(kernel), arrays) if arrays else frozenset()
     except UnreadableError:
