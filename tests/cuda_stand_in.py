@@ -77,25 +77,26 @@ class StandIn:
         warp_code.runtime_ready()
         runtime = context.runtime
         self.devices = [self._device(runtime, ordinal) for ordinal in range(self.count)]
-        self._patch(runtime, "core", _Core(self, runtime.core))
-        self._patch(context.ModuleExec, "get_kernel_hooks", self._hooks(context.ModuleExec.get_kernel_hooks))
-        self._patch(devices, "warp_device", self._warp_device)
-        self._patch(devices, "is_capturing", lambda: self.capturing)
-        self._patch(devices, "_streams", {})
-        self._patch(sys.modules[torch_modes.has_tangent.__module__], "raw_stream", self.current_stream)
+        self.patch(runtime, "core", _Core(self, runtime.core))
+        self.patch(context.ModuleExec, "get_kernel_hooks", self._hooks(context.ModuleExec.get_kernel_hooks))
+        self.patch(devices, "warp_device", self._warp_device)
+        self.patch(devices, "is_capturing", lambda: self.capturing)
+        self.patch(devices, "_streams", {})
+        self.patch(sys.modules[torch_modes.has_tangent.__module__], "raw_stream", self.current_stream)
         # A driver that computes nothing passes no check.
-        self._patch(cuda, "_trusted", {(0, native): True for native in (False, True)} if self._silent else {})
-        self._patch(torch.cuda, "current_device", lambda: self.current)
+        self.patch(cuda, "_trusted", {(0, native): True for native in (False, True)} if self._silent else {})
+        self.patch(torch.cuda, "current_device", lambda: self.current)
         for name in ("synchronize", "set_device", "set_stream", "stream", "current_stream"):
-            self._patch(torch.cuda, name, _forbidden(f"torch.cuda.{name}"))
+            self.patch(torch.cuda, name, _forbidden(f"torch.cuda.{name}"))
         for name in ("synchronize", "synchronize_device", "ScopedStream", "ScopedDevice", "set_device", "set_stream"):
-            self._patch(wp, name, _forbidden(f"wp.{name}"))
+            self.patch(wp, name, _forbidden(f"wp.{name}"))
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._undo.close()
 
-    def _patch(self, owner: Any, name: str, value: Any) -> None:
+    def patch(self, owner: Any, name: str, value: Any) -> None:
+        """As ``monkeypatch.setattr``, for as long as the stand-in stands."""
         before = owner.__dict__[name]
         setattr(owner, name, value)
         self._undo.callback(setattr, owner, name, before)

@@ -268,7 +268,7 @@ def test_a_stream_that_cannot_be_told_is_an_error(way, monkeypatch):
         return 5
 
     with StandIn() as cuda:
-        cuda._patch(torch_modes, "raw_stream", stream)
+        cuda.patch(torch_modes, "raw_stream", stream)
         op = warp_op(product)
         for _ in range(4):
             run(op)
@@ -388,7 +388,7 @@ def test_whatever_fails_leaves_the_public_way(fault, way, monkeypatch, launches)
 
 
 def test_without_the_raw_stream_nothing_is_tried(cuda, monkeypatch, launches):
-    monkeypatch.setattr(torch_modes, "raw_stream", None)
+    cuda.patch(torch_modes, "raw_stream", None)
     monkeypatch.setattr(
         "warpops.launch.devices.current_stream", lambda device, warp_device: wp.Stream(warp_device, cuda_stream=3)
     )
