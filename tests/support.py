@@ -17,6 +17,9 @@ WARP = tuple(int(part) for part in wp.config.version.split(".")[:2])
 
 HERE = pathlib.Path(__file__).parent
 
+IMPORTED = [HERE.parent, HERE, *sorted(path for path in HERE.iterdir() if path.is_dir())]
+"""From where tests import: what a child process is told, too."""
+
 
 def eager(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
@@ -113,9 +116,9 @@ def graph_count() -> int:
 
 
 def run_script(text: str, path: pathlib.Path, **environment: str) -> str:
-    """Run Python text in a fresh process that can import warpops; its standard output, less Warp's own lines."""
+    """Run Python text in a fresh process that can import warpops and the tests; its standard output, less Warp's own lines."""
     path.write_text(text)
-    parts = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+    parts = [*map(str, IMPORTED), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in parts if p), **environment}
     command = [sys.executable, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240, check=False)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import warp as wp
 
+from support import HERE
 from warpops.effects import ArrayEffects, Effects, Guard, Premise, analyse
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -893,7 +893,7 @@ def test_the_analysis_neither_initialises_nor_builds() -> None:
         "    analyse(kernel)\n"
         "assert context.runtime is None\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=HERE.parent)
 
 
 def test_kernels_of_warp_itself() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pathlib
-
 import pytest
 import torch
 
@@ -162,9 +159,8 @@ def loaded(tmp_path_factory):
     packaged = [torch.randn(B, 9), torch.randn(K)]
     want["package"] = two_(*(t * 1.5 for t in packaged))
     torch.save((jobs, packaged), folder / "jobs.pt")
-    tests = str(pathlib.Path(__file__).parent)
     script = LOADER.replace("sys.argv[1:]", repr((str(folder), package)))
-    run_script(script, folder / "loader.py", PYTHONPATH=os.pathsep.join([str(pathlib.Path(tests).parent), tests]))
+    run_script(script, folder / "loader.py")
     return torch.load(folder / "found.pt"), want
 
 

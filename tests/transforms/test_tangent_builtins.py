@@ -187,7 +187,7 @@ REFUSED |= {f"volume_sample{e}" for e in ("", "_f", "_v", "_grad", "_grad_f", "_
 
 ELSEWHERE = {"print", "atomic_add", "atomic_sub", "volume_index_to_world", "volume_index_to_world_dir"}
 ELSEWHERE |= {"volume_world_to_index", "volume_world_to_index_dir"}
-"""No values of expressions, or in need of a volume: tests/test_tangent_kernels.py and tests/test_tangent_tiles.py have them."""
+"""No values of expressions, or in need of a volume: test_tangent_kernels.py and test_tangent_tiles.py have them."""
 
 
 def module(path: Path, name: str, statements: list[str]) -> ModuleType:
@@ -291,7 +291,7 @@ def test_no_builtin_is_missing() -> None:
     missing = []
     for name, function in context.builtin_functions.items():
         overloads = getattr(function, "overloads", None) or [function]
-        tiles = function.group == "Tile Primitives"  # tests/test_tangent_tiles.py
+        tiles = function.group == "Tile Primitives"  # test_tangent_tiles.py
         if not tiles and any(o.is_differentiable for o in overloads) and not function.hidden and name not in known:
             missing.append(name)
     assert missing == []

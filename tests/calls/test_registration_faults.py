@@ -8,7 +8,7 @@ import weakref
 import torch
 
 import kernels
-from support import HERE, run_script
+from support import run_script
 from warpops import warp_op
 
 INTERRUPTED = '''
@@ -89,8 +89,7 @@ print("interrupted", interrupted)
 
 def test_a_registration_is_interrupted_at_every_line(tmp_path):
     """In a process of its own: it ended in a crash at some later decoration."""
-    text = f"import sys\nsys.path.insert(0, {str(HERE)!r})\n{INTERRUPTED}"
-    printed = run_script(text, tmp_path / "interrupted.py")
+    printed = run_script(INTERRUPTED, tmp_path / "interrupted.py")
     assert int(printed.split("interrupted")[-1]) > 100
 
 

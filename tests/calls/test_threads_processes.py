@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-import pathlib
 import threading
 
 import pytest
@@ -125,10 +124,7 @@ if __name__ == "__main__":
         process.join(WAIT)
     print(results, [process.exitcode for process in children])
 """
-    tests = str(pathlib.Path(__file__).parent)
-    printed = run_script(
-        script, tmp_path / "parent.py", PYTHONPATH=os.pathsep.join([str(pathlib.Path(tests).parent), tests])
-    )
+    printed = run_script(script, tmp_path / "parent.py")
     assert printed.strip().splitlines()[-1] == "[(0, [4.0, 4.0, 4.0]), (1, [6.0, 6.0, 6.0])] [0, 0]"
 
 
