@@ -24,3 +24,10 @@ def test_never(room):
     package = HERE.parent / "warpops"
     files = [path for path in package.rglob("*.py") if re.match(room, str(path.relative_to(package)))]
     assert files and not [path for path in files if re.search(NEVERS[room], path.read_text())]
+
+
+def test_the_map_names_every_room():
+    import warpops
+
+    rooms = {path.name for path in (HERE.parent / "warpops").iterdir() if (path / "__init__.py").exists()}
+    assert set(re.findall(r"``(\w+)``(?=[,:])", warpops.__doc__)) == rooms
