@@ -1,7 +1,7 @@
 """warpops: one decorator turns an NVIDIA Warp kernel into a PyTorch operator.
 
 Differentiable by the kernel's own adjoint, safe under ``torch.compile(fullgraph=True)``, checked before every launch.
-``warp_op`` makes an operator of a kernel, ``warp_program`` one of a function that launches several;
+``warp_op`` makes an operator of a kernel; ``warp_program`` one of a function that launches several.
 ``warpops.testing.check`` checks an operator of yours.
 
 The package, for who reads its source. What a decoration makes, from left to right::

@@ -30,4 +30,4 @@ def test_the_map_names_every_room():
     import warpops
 
     rooms = {path.name for path in (HERE.parent / "warpops").iterdir() if (path / "__init__.py").exists()}
-    assert set(re.findall(r"``(\w+)``(?=[,:])", warpops.__doc__)) == rooms
+    assert set(re.findall(r"(?:- |, )``(\w+)``", warpops.__doc__)) == rooms
