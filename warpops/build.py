@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import warnings
 from typing import Any
@@ -19,7 +20,7 @@ from .op import WarpOp
 from .plan.declaration import Declaration, declare
 from .plan.model import OpPlan
 from .plan.planner import plan_op
-from .private import warp_code, warp_types
+from .private import warp_code, warp_source, warp_types
 
 
 def as_kernel(value: Any) -> Any:
@@ -34,7 +35,14 @@ def as_kernel(value: Any) -> Any:
         if bare or value.__name__ == "<lambda>":
             what = "a lambda" if value.__name__ == "<lambda>" else f"arguments without a type: {', '.join(bare)}"
             raise SignatureError(f"warp_op takes a kernel (@wp.kernel) or an annotated Python function, and got {what}")
-        return wp.kernel(value)
+        kernel = wp.kernel(value)
+        above = [ast.unparse(decorator).split("(")[0] for decorator in warp_source.tree_of(kernel).decorator_list]
+        if any(name.split(".")[-1] == "kernel" for name in above):
+            warp_code.disown(kernel)
+            raise SignatureError(
+                f"warp_op: {value.__name__} has @wp.kernel above @warp_op; write @warp_op first, and @wp.kernel under it"
+            )
+        return kernel
     raise SignatureError(
         f"warp_op takes a kernel (@wp.kernel) or an annotated Python function, and got {type(value).__name__}"
     )
@@ -46,11 +54,9 @@ def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
     try:
         declaration = declare(kernel.key, signature, **options)
         return build_declared(kernel, declaration)
-    except Exception as error:
+    except Exception:
         if kernel is not value:  # made here, and nobody's: Warp would build it with the other kernels of its module
             warp_code.disown(kernel)
-        if isinstance(error, TypeError):
-            raise TypeError(str(error).replace("declare()", "warp_op()")) from None
         raise
 
 

@@ -9,7 +9,7 @@ import warp as wp
 
 from .build import build
 from .op import WarpOp
-from .options import Options
+from .options import Options, check_options
 
 
 @overload
@@ -65,12 +65,12 @@ def warp_op(*args: Any, **options: Any) -> Any:
         >>> double(torch.tensor([1.0, 2.0]))
         tensor([2., 4.])
     """
-    if args and not isinstance(args[0], str) and args[0] is not None:
-        kernel, rest = args[0], args[1:]
-        if len(rest) > 1:
-            raise TypeError(f"warp_op takes a kernel and a signature, and got {len(args)} positional arguments")
-        return build(kernel, rest[0] if rest else options.pop("signature", None), options)
-    if len(args) > 1:
-        raise TypeError(f"warp_op takes one signature, and got {len(args)} positional arguments")
-    signature = args[0] if args else options.pop("signature", None)
+    given = bool(args) and not isinstance(args[0], str) and args[0] is not None
+    rest = args[1:] if given else args
+    if len(rest) > 1:
+        raise TypeError(f"warp_op takes a kernel and a signature, and got {len(args)} positional arguments")
+    signature = rest[0] if rest else options.pop("signature", None)
+    check_options("warp_op", options, Options)
+    if given:
+        return build(args[0], signature, options)
     return lambda kernel: build(kernel, signature, options)

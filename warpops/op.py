@@ -182,7 +182,27 @@ class WarpOp:
         return fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        try:
+            return self._call(*args, **kwargs)
+        except TypeError:
+            self._check_binding(args, kwargs)
+            raise
+
+    def _check_binding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise Python's own error for arguments that can't be bound, where the results were given, with what to do."""
+        try:
+            self.__signature__.bind(*args, **kwargs)
+        except TypeError:
+            results = self._plan.results
+            given = [name for name in kwargs if name == "out" or name in results]
+            if not given and len(args) <= len(self.__signature__.parameters):
+                return
+            what = f"argument {given[0]!r}" if given else f"{len(args)} positional arguments"
+            returned = ", ".join(f"'{name}'" for name in results) or "nothing"
+            raise TypeError(
+                f"{self.name}() got {what}, and takes {self.__signature__}: outputs are made by the op and returned "
+                f"({returned}), not given"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<WarpOp {self.name}{self.__signature__}>"

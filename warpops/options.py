@@ -32,3 +32,17 @@ class Options(ProgramOptions, total=False):
     dim: Dim | None
     block_dim: int | None
     tiled: bool
+
+
+def check_options(caller: str, options: Iterable[str], known: type) -> None:
+    """Raise Python's own error for an option that there isn't, with those that there are."""
+    names = [*known.__annotations__]
+    for option in options:
+        if option not in names:
+            import difflib
+
+            near = difflib.get_close_matches(option, names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise TypeError(
+                f"{caller}() got an unexpected keyword argument {option!r}{hint} The options are {', '.join(names)}"
+            )

@@ -62,8 +62,12 @@ def good(**changes):
 
 X, V = "wp.array2d[wp.float32]", "wp.array[wp.vec3f]"
 TENSOR = (
-    "expected a number ({}), got a tensor of shape torch.Size([]); pass a Python number with .item(), or declare "
-    "tensor_scalars='{}' to give it as a 0-d tensor (its gradient would be lost)"
+    "expected a number ({}), got a tensor of shape torch.Size([]); declare tensor_scalars='{}' to give it as a 0-d "
+    "tensor, or pass a Python number, with .item() (its gradient would be lost)"
+)
+TENSOR_FOR_BOOL = (
+    "expected a number (bool), got a tensor of shape torch.Size([]); pass a Python number, with .item() (its gradient "
+    "would be lost)"
 )
 DTYPE = f"expected dtype torch.float32 ({X}), got torch.{{}}; convert it with .to(...)"
 TOO_LARGE = "expected a float that float32 can hold, got 1e+39; inf and nan are allowed"
@@ -125,7 +129,7 @@ CASES = {
     "learned tensor for float": ("s", torch.tensor(1.0, requires_grad=True), TENSOR.format("float32", "s")),
     "int for bool": ("flag", 2, "expected a bool, got 2"),
     "str for bool": ("flag", "x", "expected a number (bool), got str"),
-    "tensor for bool": ("flag", torch.tensor(True), TENSOR.format("bool", "flag")),
+    "tensor for bool": ("flag", torch.tensor(True), TENSOR_FOR_BOOL),
     "vector too short": ("g", (1.0, 2.0), "expected 3 numbers (vec3f), got 2"),
     "matrix too short": ("m", (1.0, 2.0, 3.0), "expected 4 numbers (mat22f), got 3"),
     "float for vector": ("g", 1.0, "expected 3 numbers (vec3f), got float"),

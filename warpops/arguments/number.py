@@ -18,12 +18,11 @@ def check_number(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> None
     kind = scalar.kind if scalar is not None else "float"
     name = scalar.name if scalar is not None else "number"
     if isinstance(value, torch.Tensor):
-        fail(
-            op,
-            slot,
-            f"expected a number ({name}), got a tensor of shape {value.shape}; pass a Python number with .item(), or "
-            f"declare tensor_scalars='{slot.label}' to give it as a 0-d tensor (its gradient would be lost)",
-        )
+        what = f"expected a number ({name}), got a tensor of shape {value.shape}"
+        if slot.role == "size" or kind == "bool" or len(slot.leaf.path) > 1:
+            fail(op, slot, f"{what}; pass a Python number, with .item() (its gradient would be lost)")
+        declare = f"declare tensor_scalars='{slot.label}' to give it as a 0-d tensor"
+        fail(op, slot, f"{what}; {declare}, or pass a Python number, with .item() (its gradient would be lost)")
     if isinstance(value, (torch.SymInt, torch.SymBool)) or (isinstance(value, torch.SymFloat) and kind == "float"):
         return
     plain = plain_number(value)

@@ -61,7 +61,7 @@ def assign_roles(kernel: KernelSignature, declaration: Declaration, effects: Eff
         raise SignatureError(
             f"{kernel.name}: the roles can't be read from the kernel ({kernel.file}:{kernel.line}): "
             + "; ".join(unsure)
-            + f". Say what is meant, for example\n    {_suggest(kernel, effects, roles)}"
+            + f". Say what is meant, for example\n    {_meanings(kernel, effects, roles)}"
         )
     results = (
         tuple(leaves[name].name for name in right)
@@ -236,8 +236,25 @@ def _check_against_kernel(
             )
 
 
-def _suggest(kernel: KernelSignature, effects: Effects, roles: dict[str, Role]) -> str:
-    """A decorator line to start from."""
+def _meanings(kernel: KernelSignature, effects: Effects, roles: dict[str, Role]) -> str:
+    """Decorator lines to start from: one for each thing that may be meant by an array that is added to."""
+    line = _suggest(kernel, effects, roles)
+    known = {leaf.label: effects.arrays.get(leaf.label) for leaf in kernel.leaves if leaf.is_array}
+    added = [label for label, found in known.items() if found and found.atomics and not found.stores]
+    written = [label for label, found in known.items() if found is None or found.written or found.escapes]
+    if not added or added != written or effects.opaque:
+        return line
+    lines = {
+        line: "added up from zero, and returned",
+        _suggest(kernel, effects, roles, given=True): "added to what is given, and returned: in-out",
+        f'@warp_op(mutates="{", ".join(added)}")': "added to the caller's own, in place",
+    }
+    width = max(map(len, lines))
+    return "\n    ".join(f"{line:{width}}  # {meaning}" for line, meaning in lines.items())
+
+
+def _suggest(kernel: KernelSignature, effects: Effects, roles: dict[str, Role], given: bool = False) -> str:
+    """A decorator line to start from; ``given``: with what is added to among the inputs."""
     inputs: list[str] = []
     outputs: list[str] = []
     bound: list[str] = []
@@ -253,7 +270,7 @@ def _suggest(kernel: KernelSignature, effects: Effects, roles: dict[str, Role]) 
         if written and roles.get(leaf.name) not in ("mutated", "scratch"):
             outputs.append(term)
             used += dims
-            if known is None or (known.read and not known.atomics):
+            if known is None or (known.read and not known.atomics) or given:
                 inputs.append(term)
                 bound += dims
         elif roles.get(leaf.name) == "input":

@@ -13,7 +13,7 @@ from ..calls.instances import Instance, make_instance
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature
 from ..op import WarpOp
-from ..options import ProgramOptions
+from ..options import ProgramOptions, check_options
 from ..plan.declaration import Declaration, declare
 from ..plan.model import OpPlan
 from ..plan.planner import plan_op
@@ -81,9 +81,7 @@ def warp_program(
         raise SignatureError(
             'warp_program: give the signature first, as in @warp_program("x[n] -> y[n]"): the function isn\'t read'
         )
-    for option in options:
-        if option not in ProgramOptions.__annotations__:
-            raise TypeError(f"warp_program() got an unexpected keyword argument {option!r}")
+    check_options("warp_program", options, ProgramOptions)
     return lambda function: build(function, signature, options)
 
 

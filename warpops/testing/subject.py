@@ -10,6 +10,7 @@ import torch
 
 from ..arguments.number import plain_number
 from ..arguments.vector import flatten
+from ..errors import ArgumentError
 from ..plan.model import OpPlan, Parameter, Slot
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Subject:
     """One op and one call of it. Nothing that it is given is ever changed: every call gets copies."""
 
     def __init__(self, op: WarpOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if not hasattr(op, "_plan"):
+            raise ArgumentError(
+                f"warpops.testing.check takes an op, which @warp_op makes of a kernel, and its arguments; got {op!r}"
+            )
         self.op, self.plan, self.name = op, op._plan, op.name
         bound = op.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
