@@ -10,6 +10,7 @@ import torch
 from ..errors import GradientError
 from ..kernel.signature import inspect_kernel
 from ..private import locks, warp_code, warp_source
+from ..private.told import while_building
 from ..rewrite.adjoint import AdjointKernel, make_adjoint
 from ..rewrite.model import AdjointPlan
 from ..rewrite.source import users_line
@@ -44,7 +45,8 @@ def load(kernel: Any, plan: AdjointPlan, device: Any, block_dim: int | None) -> 
     """
     made = adjoint_kernel(kernel, plan)
     try:
-        made.kernel.module.load(device, warp_code.resolved_block_dim(device, block_dim))
+        with while_building(made.kernel.module, device):
+            made.kernel.module.load(device, warp_code.resolved_block_dim(device, block_dim))
     except Exception as error:
         raise _failed(kernel, plan, made, error) from error
     return made.kernel

@@ -20,6 +20,7 @@ import warp._src.types as _types
 
 from ..errors import ArgumentError, GradientError
 from . import locks
+from .told import while_building
 from .warp_types import admits, argument_types, type_name
 
 locks.renewed(getattr(_codegen, "_codegen_lock", None))
@@ -122,7 +123,8 @@ class Compiled:
             raise ArgumentError(failed)
         hashers = self.module.hashers
         try:
-            found = self.module.load(self.device, self.block_dim)
+            with while_building(self.module, self.device):
+                found = self.module.load(self.device, self.block_dim)
         except Exception as error:
             if getattr(self.kernel, "op_name", None) is None:
                 raise

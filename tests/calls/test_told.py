@@ -1,0 +1,57 @@
+"""A build that takes long says so, once, on the standard error stream."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import warp as wp
+
+from warpops import warp_op
+from warpops.private import told
+
+
+HAS_LEVELS = hasattr(wp, "LOG_INFO")
+LOUD = ("log_level", wp.LOG_INFO) if HAS_LEVELS else ("quiet", False)
+QUIET = ("log_level", wp.LOG_WARNING) if HAS_LEVELS else ("quiet", True)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Warp's loading, slower than anybody waits."""
+    load = wp.Module.load
+
+    def loading(self, *args):
+        time.sleep(0.2)
+        return load(self, *args)
+
+    monkeypatch.setattr(wp.config, *LOUD)
+    monkeypatch.setattr(told, "PATIENCE", 0.02)
+    monkeypatch.setattr(wp.Module, "load", loading)
+
+
+def make():
+    def third(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x[i] / 3.0
+
+    return warp_op(wp.kernel(third, module="unique"))
+
+
+def test_a_long_build_is_told_of(slow, capfd):
+    op = make()
+    op.preload()
+    assert capfd.readouterr().err.count("warpops: Warp is building the module") == 1
+
+
+def test_nothing_is_said_of_a_short_one(capfd, monkeypatch):
+    monkeypatch.setattr(wp.config, *LOUD)
+    monkeypatch.setattr(told, "PATIENCE", 600.0)
+    make().preload()
+    assert "is building" not in capfd.readouterr().err
+
+
+def test_nothing_is_said_where_warp_is_told_to_be_quiet(slow, capfd, monkeypatch):
+    monkeypatch.setattr(wp.config, *QUIET)
+    make().preload()
+    assert "is building" not in capfd.readouterr().err
