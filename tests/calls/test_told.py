@@ -10,7 +10,6 @@ import warp as wp
 from warpops import warp_op
 from warpops.private import told
 
-
 HAS_LEVELS = hasattr(wp, "LOG_INFO")
 LOUD = ("log_level", wp.LOG_INFO) if HAS_LEVELS else ("quiet", False)
 QUIET = ("log_level", wp.LOG_WARNING) if HAS_LEVELS else ("quiet", True)
