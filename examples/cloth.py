@@ -209,8 +209,8 @@ def draw(cloth: Cloth, path: list[Material], losses: list[float], steps: int, fi
     for name, curve, found in zip(NAMES, numbers.T, path[-1].numbers(), strict=True):
         below.plot(curve, label=f"{name}, {found:.5g}")
     below.set(xlabel="iteration of L-BFGS", ylabel="value / true value", ylim=(-1.5, 5), title="The seven numbers")
-    below.legend(fontsize="small", ncols=2)
-    above.legend()
+    below.legend(fontsize="small", ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))  # under the curves
+    above.legend(loc="upper right")
 
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=100)

@@ -5,6 +5,7 @@ Run it with ``python examples/kinds.py``. Every op here works the same in eager 
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +53,7 @@ def structs() -> None:
     energy.sum().backward()
     assert v.grad is not None
     torch.testing.assert_close(v.grad, v_new.detach())  # dE/dv = m v
-    print(f"struct: moved to z = {x[0, 2].item():.3f}; schema {step.schema.split('(', 1)[1]}")
+    print(f"struct: moved to z = {x[0, 2].item():.3f}; schema {step.schema}")
 
 
 # --- Generic kernels: one kernel for every dtype
@@ -137,6 +138,9 @@ def factories() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="changes nothing: all of it takes seconds")
+    parser.parse_args()
     wp.config.log_level = wp.LOG_WARNING
     wp.init()
     structs()

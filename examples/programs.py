@@ -202,26 +202,29 @@ def spread(count: int, radius: float, steps: int) -> tuple[int, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cells", type=int, default=2000, help="cells of the ring")
-    parser.add_argument("--steps", type=int, default=40, help="steps of the solver in one call")
-    parser.add_argument("--particles", type=int, default=600)
+    parser.add_argument("--cells", type=int, help="cells of the ring: 2000, or 200 where --quick")
+    parser.add_argument("--steps", type=int, help="steps of the solver in one call: 40, or 20 where --quick")
+    parser.add_argument("--particles", type=int, help="600, or 200 where --quick")
+    parser.add_argument("--quick", action="store_true", help="everything smaller")
     options = parser.parse_args()
+    cells, steps, particles = (200, 20, 200) if options.quick else (2000, 40, 600)
+    cells, steps, particles = options.cells or cells, options.steps or steps, options.particles or particles
     wp.config.log_level = wp.LOG_ERROR  # Warp's greeting would mix with the report
     torch.manual_seed(0)
 
-    u = torch.rand(options.cells, requires_grad=True)
-    fine = compare("solver", lambda: advect(u, steps=options.steps), lambda: advect_torch(u, steps=options.steps), u)
-    x = torch.rand(options.particles, 3, requires_grad=True)
+    u = torch.rand(cells, requires_grad=True)
+    fine = compare("solver", lambda: advect(u, steps=steps), lambda: advect_torch(u, steps=steps), u)
+    x = torch.rand(particles, 3, requires_grad=True)
     fine &= compare(
         "neighbour list",
-        lambda: repulsion(x, 0.1, capacity=16 * options.particles)[0],
+        lambda: repulsion(x, 0.1, capacity=16 * particles)[0],
         lambda: repulsion_torch(x, 0.1),
         x,
     )
-    error = recover(200, options.steps)
-    before, after = spread(options.particles, 0.1, 60)
+    error = recover(200, steps)
+    before, after = spread(particles, 0.1, 60)
     print(f"the pulse's first state is recovered to {error:.1e}")
-    print(f"{options.particles} particles: {before} close pairs before, {after} after")
+    print(f"{particles} particles: {before} close pairs before, {after} after")
     if not fine or error > 0.05 or after >= before / 2:
         print("FAILED")
         return 1

@@ -195,7 +195,12 @@ def draw(shapes: dict[str, Any], field: wp.Mesh, face: Tensor, history: Tensor, 
         axes.set_box_aspect((2, 2, 1), zoom=1.05)
     figure.colorbar(scale, ax=figure.axes[:2], label="signed distance to the target", shrink=0.7, format="%g")
     axes = figure.add_subplot(2, 2, 4, yscale="log", xlabel="step", title="Distances by step")
-    labels = ("sphere to target, mean", "the largest", "target to sphere, mean", "the largest")
+    labels = (
+        "sphere to target, mean",
+        "sphere to target, largest",
+        "target to sphere, mean",
+        "target to sphere, largest",
+    )
     for column, what in zip(history.T.numpy(), labels, strict=True):
         axes.plot(column, label=what)
     axes.grid(alpha=0.3)

@@ -12,12 +12,6 @@ from support import HERE, run_script
 FOLDER = HERE.parent / "examples"
 EXAMPLES = sorted(file.name for file in FOLDER.glob("*.py"))
 
-# Of those without --quick: the smallest run that still reaches its end.
-SMALL = {
-    "programs.py": ["--cells", "200", "--steps", "20", "--particles", "200"],
-    "rosenbrock.py": ["--points", "50", "--steps", "2000"],
-}
-
 RUN = """
 import runpy, sys, warnings
 import warpops
@@ -31,9 +25,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def run(name: str, tmp_path: pathlib.Path, *options: str) -> str:
     file = FOLDER / name
-    quick = ["--quick"] if '"--quick"' in file.read_text() else SMALL.get(name, [])
     # The exit status of the example is that of the script.
-    return run_script(RUN.format(arguments=[str(file), *quick, *options]), tmp_path / "run.py")
+    return run_script(RUN.format(arguments=[str(file), "--quick", *options]), tmp_path / "run.py")
 
 
 @pytest.mark.slow
