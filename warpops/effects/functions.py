@@ -315,7 +315,7 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     else:
         if key not in record.memo:
             plain = {name: (_untraced(value), argument) for name, (value, argument) in bound.items()}
-            record.memo[key] = _inline(record, frame, function, plain, node)
+            record.memo[key] = _settled(record, frame, function, plain, node)
         result = record.memo[key]
         traces = [trace for value in (*given, result) for trace in traces_of(value)]
         result = with_trace(result, Trace([trace for trace in traces if trace is not None]))
@@ -324,6 +324,14 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     if not replayed:
         result = without_tokens(result, Counter)
     return record.needing(result, whole, site)
+
+
+def _settled(record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call) -> Abstract:
+    """The result of a call that isn't interpreted again, whatever the loops around it come to."""
+    settling, record.settling = record.settling, None
+    result = _inline(record, frame, function, bound, node)
+    record.settling = settling
+    return result
 
 
 def _untraced(value: Abstract) -> Abstract:
@@ -355,7 +363,7 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
             env[name] = replace(value, const=NOTHING)
         else:
             env[name] = replace(value, const=NOTHING) if isinstance(value, Value) else value
-    callee = Frame(code_of(function), record.fresh(), env, references)
+    callee = Frame(code_of(function), record.path(frame, node, function), env, references)
     for name in callee.code.looped & env.keys():
         env[name] = with_tokens(env[name], frozenset({Held(callee.id, name, 0)}))
     before = record.state

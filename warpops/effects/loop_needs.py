@@ -21,7 +21,7 @@ def begin_loop(record: Record, frame: Frame, node: ast.For | ast.While, loop: in
     """Note a loop, and the variables that it overwrites."""
     found = record.run_time.setdefault(loop, RunTimeLoop(frame.code, node))
     found.order = record.fresh()
-    found.left = loop in record.while_loops or is_left(node)
+    found.left = loop in record.while_loops or frame.code.ask(is_left, node)
     for name in names:
         own = [t for t in tokens_of(frame.env.get(name, PLAIN)) if isinstance(t, Held) and t.name == name]
         token = max(own, key=lambda t: t.version, default=None)
@@ -37,7 +37,7 @@ def end_loop(record: Record, frame: Frame, node: ast.For | ast.While, loop: int,
             continue
         if not isinstance(value, (Value, Struct)):
             found.fixed.add(name)
-        elif name not in outer and is_active(value) and _read_after(frame, node, name):
+        elif name not in outer and is_active(value) and frame.code.last_reads.get(name, 0) > (node.end_lineno or 0):
             found.after.add(name)
             message = f"Warp's adjoint loses the gradient of '{name}', which the loop makes and which is used after it"
             frame.env[name] = record.doubting(value, [Doubt("loop-product", frame.code.site(node), message)])
@@ -47,23 +47,13 @@ def is_left(node: ast.For | ast.While) -> bool:
     return leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s))
 
 
-def _read_after(frame: Frame, loop: ast.AST, name: str) -> bool:
-    """Whether a variable that a loop makes is read behind it."""
-    last = getattr(loop, "end_lineno", 0) or 0
-    return any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n.lineno > last
-        for s in frame.code.body
-        for n in ast.walk(s)
-    )
-
-
 def doubts_of(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> list[Doubt | Through]:
     """Of what gradients flow through in a loop that the reverse pass doesn't run as the kernel did."""
     site = frame.code.site(node)
     if loop in record.while_loops:
         message = "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran"
         return [Through(loop), Doubt("while", site, message)]
-    if is_left(node):
+    if frame.code.ask(is_left, node):
         message = "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
         return [Through(loop), Doubt("loop-exit", site, message)]
     return [Through(loop)]

@@ -9,8 +9,9 @@ and whatever needs the variable's value (a product, a condition, an index, in th
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from . import conditions
 from .access import number
@@ -35,9 +36,9 @@ from .forms import (
 )
 from .joins import join, leave_loop, meet_must, merge, never_taken, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
-from .names import assigned
-from .record import Frame, LoopContext, Record
-from .state import Pattern, Seen, State, Written
+from .names import Code, assigned
+from .record import Frame, Head, LoopContext, Record
+from .state import Pattern, State
 from .strides import stride as stride_of
 from .strides import strides
 from .values import (
@@ -57,7 +58,11 @@ from .values import (
     without_tokens,
 )
 
-MAX_PASSES = 4
+_Loop: TypeAlias = ast.For | ast.While
+
+PATIENCE = 4
+"""How often more may become known at the head of a loop before nothing is."""
+MAX_PASSES = 8
 MAX_UNROLLED = 64
 
 
@@ -80,8 +85,8 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
         return
     literals = [value.const if type(value.const) is int else None for value in arguments]
     known = range(*literals) if all(n is not None for n in literals) and 0 not in literals[2:] else None  # type: ignore[arg-type]
-    left = leaves(node.body, ast.Break)
-    if known is not None and len(known) <= MAX_UNROLLED and not left and _has_static(frame, node):
+    left = frame.code.ask(_breaks, node)
+    if known is not None and len(known) <= MAX_UNROLLED and not left and frame.code.ask(_has_static, node):
         _unrolled(record, frame, node, name, known)
         return
     unrolled = known is not None and len(known) <= record.unroll and not left
@@ -138,10 +143,8 @@ def _loop_variable(loop: int, forms: list[Form | None]) -> Loop:
     return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1, stride=on)
 
 
-def _has_static(frame: Frame, node: ast.For) -> bool:
+def _has_static(node: ast.For) -> bool:
     """Whether ``wp.static`` expressions wait for the loop's variable: Warp then unrolls the loop."""
-    if "static" not in "".join(frame.code.lines):
-        return False
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call):
             function = inner.func
@@ -156,7 +159,8 @@ def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: ra
         if not record.state.alive:
             return
         frame.env[name] = Value(Affine(None, value), const=value)
-        context = LoopContext(record.fresh())
+        path = record.path(frame, node, value)
+        context = LoopContext(path, path)
         frame.loops.append(context)
         record.execute(record, frame, node.body)
         frame.loops.pop()
@@ -183,26 +187,36 @@ def _is_query(test: ast.expr) -> bool:
     return "query" in name and name.endswith("_next")
 
 
-def _rebound(body: Iterable[ast.AST]) -> set[str]:
-    return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+def _breaks(node: _Loop) -> bool:
+    return leaves(node.body, ast.Break)
 
 
-def _random_states(body: Iterable[ast.AST]) -> set[str]:
-    """The variables that hold the state of random numbers, which drawing one changes."""
+def _leaves_turns(node: _Loop) -> bool:
+    return any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s))
+
+
+def _assigned(node: _Loop) -> set[str]:
+    return assigned(node.body)
+
+
+def _rebound(node: _Loop) -> set[str]:
+    """The variables that the body binds, and those that hold the state of random numbers, which drawing one changes."""
     found = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    for statement in node.body:
+        for n in ast.walk(statement):
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
+                found.add(n.id)
+            elif isinstance(n, ast.Call) and n.args and isinstance(n.args[0], ast.Name):
+                name = n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
                 if name.startswith(("rand", "poisson", "sample_")):
-                    found.add(node.args[0].id)
+                    found.add(n.args[0].id)
     return found
 
 
 def _run(
     record: Record,
     frame: Frame,
-    node: ast.For | ast.While,
+    node: _Loop,
     index: dict[str, Abstract],
     loop: int,
     *,
@@ -210,59 +224,95 @@ def _run(
     at_least_once: bool,
     variable: bool,
 ) -> None:
-    """Interpret a loop's body until nothing changes, then once more for the record."""
+    """Interpret a loop's body until nothing changes, then once more for the record.
+
+    The loops inside don't do so on their own: a pass over this one is a pass over each of them, from what is known so far at
+    their heads. So a body is interpreted as often however deep it lies.
+    """
+    turn = partial(
+        _turn,
+        record,
+        frame,
+        node,
+        index,
+        loop,
+        unrolled=unrolled,
+        at_least_once=at_least_once,
+        variable=variable,
+    )
+    if record.settling or (record.settling is False and record.path(frame, node) in record.heads):
+        turn()
+        return
+    around = record.heads, record.settling, record.moved
+    before, env, returns = record.state, frame.env, len(frame.returns)
+    record.heads, record.settling = {}, True
+    record.silent += 1
+    for _ in range(MAX_PASSES):
+        record.moved = False
+        turn()
+        record.state, frame.env = before, env
+        del frame.returns[returns:]
+        if not record.moved:
+            break
+    record.silent -= 1
+    record.settling = False
+    turn()
+    record.heads, record.settling, record.moved = around
+
+
+def _turn(
+    record: Record,
+    frame: Frame,
+    node: _Loop,
+    index: dict[str, Abstract],
+    loop: int,
+    *,
+    unrolled: bool,
+    at_least_once: bool,
+    variable: bool,
+) -> None:
+    """One pass over a loop's body, and on to what is behind the loop."""
     record.loop_sites.setdefault(loop, frame.code.site(node))
     began = record.fresh()
-    names = {n for n in assigned(node.body) - set(index) if not isinstance(frame.env.get(n), Array)}
-    names |= (_rebound(node.body) | _random_states(node.body)) - set(index)
+    names = {n for n in frame.code.ask(_assigned, node) if not isinstance(frame.env.get(n), Array)}
+    names = (names | frame.code.ask(_rebound, node)) - index.keys()
     if isinstance(node, ast.While) and isinstance(node.test, ast.Call) and not record.while_loops & {loop}:
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
     doubts = [] if unrolled else doubts_of(record, frame, node, loop)
-    before, outer = record.state, dict(frame.env)
-    turns = _turns(node, index)
-    steps = strides(record, frame, node.body, names)
+    before, outer, returns = record.state, frame.env, len(frame.returns)
+    steps = strides(record, frame, node, names)
     if not unrolled and not record.shielded:
         begin_loop(record, frame, node, loop, names)
-    head = {
-        n: with_tokens(_varying(v, turns, loop, steps.get(n)), carried.get(n, frozenset())) if n in names else v
-        for n, v in outer.items()
-    }
-    earlier: frozenset[Written] = frozenset()
-    read: frozenset[Seen] = frozenset()
-    returns = len(frame.returns)
-    record.silent += 1
-    for attempt in range(MAX_PASSES):
-        record.state = before.copy()
-        record.state.written |= earlier
-        record.state.read |= read
-        frame.env = dict(head)
-        end, _, tested = _pass(record, frame, node, index, loop, variable, turns, [])
-        known, turns = turns, turns | tested
-        del frame.returns[returns:]
-        written = earlier | leave_loop(end.written - before.written, loop, again=True)
-        again = read | leave_loop(end.read - before.read, loop, again=True)
-        grown = {
-            n: with_tokens(
-                join(v, _varying(frame.env.get(n, v), turns, loop, steps.get(n))), carried.get(n, frozenset())
-            )
-            if n in names
-            else v
-            for n, v in head.items()
-        }
-        if grown == head and written == earlier and again == read and known == turns:
-            break
-        head, earlier, read = grown, written, again
-        if attempt == MAX_PASSES - 2:
-            head = {n: _given_up(v) if n in names else v for n, v in head.items()}
-    record.silent -= 1
+
+    def at_head(name: str, value: Abstract, turns: Coordinates) -> Abstract:
+        return with_tokens(_varying(value, turns, loop, steps.get(name)), carried.get(name, NO_TOKENS))
+
+    head = record.heads.setdefault(record.path(frame, node), Head({}, NONE))
+    if record.settling:
+        head.turns |= _turns(frame.code, node, index)
+        for n in names & outer.keys():
+            value, known = at_head(n, outer[n], head.turns), head.env.get(n)
+            head.env[n] = value if known is None or known == value else join(value, known)
     record.state = before.copy()
-    record.state.written |= earlier
-    record.state.read |= read
+    record.state.written |= head.written
+    record.state.read |= head.read
     # What a variable holds at the head of a turn came from before the loop, or from the turn before.
-    traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in names if n in outer}
-    frame.env = {n: with_trace(v, traces[n]) if n in traces else v for n, v in head.items()}
-    end, broke, _ = _pass(record, frame, node, index, loop, variable, turns, doubts)
+    traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in head.env}
+    frame.env = {**outer, **{n: with_trace(v, traces[n]) for n, v in head.env.items()}}
+    end, broke, tested = _pass(record, frame, node, index, loop, variable, head.turns, doubts)
+    if record.settling:
+        turns = head.turns | tested
+        grown = Head(
+            {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()},
+            turns,
+            head.written | leave_loop(end.written - before.written, loop, again=True),
+            head.read | leave_loop(end.read - before.read, loop, again=True),
+            head.grown,
+        )
+        if grown != head:
+            record.moved = True
+            _grow(head, grown)
     for n, trace in traces.items():
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
     for n in names & frame.env.keys():
@@ -277,13 +327,20 @@ def _run(
     state = _behind(
         before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke, unrolled=unrolled
     )
-    _variables_behind(frame, outer, carried, turns)
+    _variables_behind(frame, outer, carried, head.turns)
     record.state = state
 
 
-def _turns(node: ast.For | ast.While, index: dict[str, Abstract]) -> Coordinates:
+def _grow(head: Head, grown: Head) -> None:
+    """Know more at a loop's head. Where there is no end to it, nothing is known."""
+    head.grown += 1
+    head.env = grown.env if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.env.items()}
+    head.turns, head.written, head.read = grown.turns, grown.written, grown.read
+
+
+def _turns(code: Code, node: _Loop, index: dict[str, Abstract]) -> Coordinates:
     """The coordinates that the number of a loop's turns may depend on, less those that a condition of it adds."""
-    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s)):
+    if code.ask(_leaves_turns, node):
         return ALL
     bound = next(iter(index.values()), None)
     return bound.varies if isinstance(bound, Value) else NONE
@@ -350,7 +407,7 @@ def _pass(
     record.harmless -= {t for t in record.harmless if isinstance(t, Carried) and t.loop == loop}
     record.judged.extend(doubts)
     frame.env.update({name: value for name, value in index.items() if name})
-    context = LoopContext(loop)
+    context = LoopContext(loop, record.path(frame, node))
     frame.loops.append(context)
     record.loops.append(loop if variable else -loop)
     tested = NONE

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import types
 import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import warp as wp
 
@@ -29,7 +30,10 @@ from ..private.warp_types import (
 )
 from .forms import ALL, NONE, Affine, Arg, Unknown, Whole
 from .model import Site
-from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value
+from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
+
+_T = TypeVar("_T")
+_N = TypeVar("_N", bound=ast.AST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +50,44 @@ class Code:
     looped: frozenset[str]
     """Names that a loop assigns."""
     closure: dict[str, Any]
+    sites: dict[ast.AST, Site] = field(default_factory=dict, repr=False)
+    answers: dict[Any, Any] = field(default_factory=dict)
 
     def site(self, node: ast.AST) -> Site:
-        row = getattr(node, "lineno", 1)
-        text = self.lines[row - 1].strip() if 0 < row <= len(self.lines) else ""
-        return Site(self.file, self.first_line + row - 1, text, getattr(node, "col_offset", 0))
+        found = self.sites.get(node)
+        if found is None:
+            row = getattr(node, "lineno", 1)
+            text = self.lines[row - 1].strip() if 0 < row <= len(self.lines) else ""
+            found = self.sites[node] = Site(self.file, self.first_line + row - 1, text, getattr(node, "col_offset", 0))
+        return found
 
-    def text(self, node: ast.AST) -> str:
-        try:
-            return ast.unparse(node)
-        except (ValueError, RecursionError, TypeError):
-            return "?"
+    @cached_property
+    def last_reads(self) -> dict[str, int]:
+        """The last line that reads each variable."""
+        found: dict[str, int] = {}
+        for statement in self.body:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    found[node.id] = max(node.lineno, found.get(node.id, 0))
+        return found
+
+    def ask(self, question: Callable[[_N], _T], node: _N) -> _T:
+        """What a function of a node of the source alone answers: the same in each pass over it."""
+        key = (question, node)
+        if key not in self.answers:
+            self.answers[key] = question(node)
+        answer: _T = self.answers[key]
+        return answer
+
+    def text(self, node: ast.AST) -> Text:
+        return partial(self.ask, _unparsed, node)
+
+
+def _unparsed(node: ast.AST) -> str:
+    try:
+        return ast.unparse(node)
+    except (ValueError, RecursionError, TypeError):
+        return "?"
 
 
 _codes: weakref.WeakKeyDictionary[Any, Code] = weakref.WeakKeyDictionary()

@@ -11,7 +11,7 @@ from .facts import closure
 from .forms import NO_FACTS, NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal, varies
 from .model import Site
 from .record import Record
-from .values import NO_TOKENS, NOTHING, Doubt, Tokens, Value, merged
+from .values import NO_TOKENS, NOTHING, Doubt, Text, Tokens, Value, merged
 
 LINEAR = frozenset(
     [
@@ -143,21 +143,21 @@ def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = N
     )
 
 
-def computed(values: Sequence[Value], text: str, *, merges: bool = False) -> Unknown:
+def computed(values: Sequence[Value], text: Text, *, merges: bool = False) -> Unknown:
     """The form of a number that isn't affine: the first reason of its operands, or its own text."""
     both = NONE.union(*(v.varies for v in values))
     count = merges + sum(v.form.merges if isinstance(v.form, Unknown) else isinstance(v.form, Clamped) for v in values)
     for value in values:
         if isinstance(value.form, Unknown) and not value.form.derived:
             return replace(value.form, varies=both, merges=count)
-    return Unknown(f"computed: {text}", derived=any(v.coords for v in values), varies=both, merges=count)
+    return Unknown(f"computed: {text()}", derived=any(v.coords for v in values), varies=both, merges=count)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Operators
 
 
-def combine(record: Record, operator: str, left: Value, right: Value, text: str, site: Site) -> Value:
+def combine(record: Record, operator: str, left: Value, right: Value, text: Text, site: Site) -> Value:
     """``left <operator> right`` by the name that Warp has for the operator."""
     record.tick()
     form: Form | None
@@ -245,7 +245,7 @@ def negate(value: Value) -> Value:
     const = -value.const if isinstance(value.const, (int, float)) and not isinstance(value.const, bool) else NOTHING
     form: Form | None = Affine(None, -number) if number is not None else None
     if form is None:
-        form = computed((value,), "a negated number")
+        form = computed((value,), lambda: "a negated number")
     return replace(value, form=form, const=const, truth=NO_TRUTH, parts=None)
 
 
@@ -253,7 +253,7 @@ def negate(value: Value) -> Value:
 # Builtins that keep an index in bounds
 
 
-def clamped(name: str, values: Sequence[Value], text: str) -> Value:
+def clamped(name: str, values: Sequence[Value], text: Text) -> Value:
     """``min``, ``max`` and ``clamp`` of indices."""
     form: Form | None = None
     forms = [v.form for v in values]

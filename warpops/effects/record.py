@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
 from .model import Site
 from .names import Code
-from .state import Condition, State
+from .state import Condition, Seen, State, Written
 from .values import (
     Abstract,
     Component,
@@ -72,6 +72,8 @@ class Access:
 @dataclass
 class LoopContext:
     id: int
+    path: int
+    """The way to this loop: another one in each turn of an unrolled loop around it."""
     breaks: list[tuple[State, dict[str, Abstract]]] = field(default_factory=list)
     continues: list[tuple[State, dict[str, Abstract]]] = field(default_factory=list)
 
@@ -91,6 +93,18 @@ class Frame:
     kernel: bool = False
     lost: Doubt | None = None
     """It calls ``wp.grad``: Warp makes no adjoint of it."""
+
+
+@dataclass
+class Head:
+    """What is known so far at the head of a loop's turns: of the variables that it assigns, and of what earlier turns did."""
+
+    env: dict[str, Abstract]
+    turns: Coordinates
+    written: frozenset[Written] = frozenset()
+    read: frozenset[Seen] = frozenset()
+    grown: int = 0
+    """How often more became known."""
 
 
 @dataclass
@@ -158,7 +172,7 @@ class Record:
     lost_rank: bool = False
     tiled: bool = False
     loops: list[int] = field(default_factory=list)
-    loop_ids: dict[tuple[int, int], int] = field(default_factory=dict)
+    numbers: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
     depth: int = 0
     visited: int = 0
     next_id: int = 0
@@ -166,6 +180,12 @@ class Record:
     """Inside a function whose adjoint the user wrote."""
     silent: int = 0
     """Inside a first pass over a loop's body."""
+    heads: dict[int, Head] = field(default_factory=dict)
+    """Of the loops of the outermost one, by the way to each."""
+    settling: bool | None = None
+    """Inside a loop: whether the heads may still change, so that the pass isn't the last one."""
+    moved: bool = False
+    """A head has changed in this pass."""
     possible: int = 0
     inside: int = 0
     """Inside a function that the kernel calls, and that has no replay of the user's own."""
@@ -176,9 +196,16 @@ class Record:
         self.next_id += 1
         return self.next_id
 
+    def number(self, *what: Hashable) -> int:
+        """A number of its own for what is met again in each pass over a loop, so that passes can be compared."""
+        return self.numbers.setdefault(what, self.fresh())
+
     def loop_id(self, frame: Frame, node: ast.AST) -> int:
-        """A loop's number: the same in each pass over it, so that passes can be compared."""
-        return self.loop_ids.setdefault((frame.id, id(node)), self.fresh())
+        return self.number(frame.id, node)
+
+    def path(self, frame: Frame, node: ast.AST, *more: Hashable) -> int:
+        """The way to a loop, or to a function that is called: ``loop_id`` is the same in each turn of an unrolled loop."""
+        return self.number(frame.id, node, frame.loops[-1].path if frame.loops else None, *more)
 
     def tick(self) -> None:
         self.visited += 1
@@ -187,14 +214,14 @@ class Record:
 
     def needing(self, value: _A, tokens: Tokens, site: Site) -> _A:
         """The value, whose adjoint needs what is behind these tokens."""
-        if self.shielded or not tokens:
+        if self.settling or self.shielded or not tokens:
             return value
         return with_trace(value, self._needs(merged(traces_of(value)), tokens, site))
 
     def doubting(self, value: _A, doubts: Iterable[Doubt | Through]) -> _A:
         """The value, of which Warp's adjoint may be wrong."""
         doubts = tuple(doubts)
-        if self.shielded or not doubts:
+        if self.settling or self.shielded or not doubts:
             return value
         sources = [trace for trace in traces_of(value) if trace is not None]
         return with_trace(value, Trace(sources, doubts=doubts))

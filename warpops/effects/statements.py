@@ -305,7 +305,7 @@ def _expression(record: Record, frame: Frame, node: ast.Expr) -> None:
     if not isinstance(node.value, ast.Call):
         evaluate(record, frame, node.value)
         return
-    store = setter_as_store(node)
+    store = frame.code.ask(setter_as_store, node)
     if store is not None and isinstance(evaluate(record, frame, node.value.func), Builtin):
         _assign(record, frame, store)
     else:

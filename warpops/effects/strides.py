@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 
 from .access import number
 from .forms import Affine, Arg, Coord, Form, Shape, Stride
@@ -21,22 +20,28 @@ def stride(start: Form | None, step: Form | None) -> Stride | None:
     return Stride(start.base.axis, step.offset) if step.base is None else None
 
 
-def strides(record: Record, frame: Frame, body: Sequence[ast.stmt], names: set[str]) -> dict[str, Stride]:
+def strides(record: Record, frame: Frame, node: ast.For | ast.While, names: set[str]) -> dict[str, Stride]:
     """The variables that each turn of a loop steps once: ``k += n``."""
     found: dict[str, Stride] = {}
-    for statement in body:
-        name, step = _stepped(statement)
+    for name, step, used in frame.code.ask(_steps, node):
         start = frame.env.get(name)
-        if step is None or name not in names or not isinstance(start, Value) or not isinstance(start.form, Affine):
-            continue
-        used = {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}
-        if used & names or name in assigned(s for s in body if s is not statement):
+        if name not in names or used & names or not isinstance(start, Value) or not isinstance(start.form, Affine):
             continue
         record.silent += 1
         on = stride(start.form, number(record, frame, step).form)
         record.silent -= 1
         if on is not None:
             found[name] = on
+    return found
+
+
+def _steps(node: ast.For | ast.While) -> list[tuple[str, ast.expr, set[str]]]:
+    """The variables that one statement of a loop's body steps and no other assigns, the steps, and what those read."""
+    found = []
+    for statement in node.body:
+        name, step = _stepped(statement)
+        if step is not None and name not in assigned(s for s in node.body if s is not statement):
+            found.append((name, step, {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}))
     return found
 
 
