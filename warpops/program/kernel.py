@@ -13,6 +13,7 @@ from ..kernel.signature import KernelSignature, inspect_kernel
 from ..plan.declaration import Declaration
 from ..private import warp_source
 from ..private import warp_types as private_warp_types
+from .reads import Reads, reads_of
 
 
 class Program(warp_source.Defined):
@@ -25,9 +26,18 @@ class Program(warp_source.Defined):
         self.options: dict[str, Any] = {"enable_backward": True}
         self.is_generic = False
         self.overloads: dict[str, Any] = {}
+        self._reads: Reads | None = None
 
     def __repr__(self) -> str:
         return f"<Program {self.func.__qualname__}>"
+
+    def reads(self) -> Reads:
+        """What the function reads besides its arguments, as it is now."""
+        found = self._reads
+        if found is None or not found.same():
+            types = [warp_type for _, warp_type in private_warp_types.argument_types(self)]
+            found = self._reads = reads_of(self.func, [t for t in types if private_warp_types.is_struct(t)])
+        return found
 
     def add_overload(self, warp_types: list[Any]) -> Program:
         """The program for concrete types, as for a generic kernel."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -19,7 +19,8 @@ from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_
 from ..rewrite.loops import choose_adjoint
 from .checks import check_followed, check_handles, check_launch, leaves
 from .launches import Called, Launched, StructValue, frozen, refs_in, settled
-from .memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
+from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
+from .take import Take
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
@@ -27,10 +28,15 @@ _warned: set[tuple[str, str]] = set()
 
 
 class Run:
-    """Watches one run of a program. It checks in every run, and records in those of a backward."""
+    """Watches one run of a program. It checks in every run, and records in those of a backward.
 
-    def __init__(self, op: str, device: Any, stream: Any, recording: bool) -> None:
-        self.op, self.device, self.stream, self.recording = op, device, stream, recording
+    Args:
+        take: writes the run down, so that it can be repeated without the program's Python; None where it can't be.
+    """
+
+    def __init__(self, op: str, device: Any, stream: Any, recording: bool, take: Take | None) -> None:
+        self.op, self.device, self.stream, self.recording, self.take = op, device, stream, recording, take
+        self.maker = take or Maker()
         self.blocks: list[Block] = []
         self.events: list[Launched | Called] = []
         self.objects: list[Any] = []
@@ -56,6 +62,7 @@ class Run:
                 name,
                 bytes_of(tensor) if self.recording else tensor,
                 tensor,
+                self.maker,
                 given,
                 bytes_of(gradient) if gradient is not None else None,
                 active,
@@ -63,26 +70,22 @@ class Run:
             )
         )
 
-    def overlaps(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor shares memory with one that was added."""
-        low = tensor.data_ptr()
-        high = low + tensor.numel() * tensor.element_size()
-        return any(block.low < high and low < block.high for block in self.blocks)
-
     def block_of(self, array: Any) -> Block | None:
         pointer = array.ptr
         for block in self.blocks:
             if block.low <= pointer < block.high:
                 return block
-        if not self.recording:
+        if not self.recording and self.take is None:
             return None
         root = root_array(array)
         low, high = byte_range(root)
         if not low <= pointer < high:
             low, high = byte_range(array)
         whole: Any = wp.array(ptr=low, dtype=wp.uint8, shape=(high - low,), device=array.device)
-        block = Block(low, high, "an array of the program's own", wp.to_torch(whole), root)
+        block = Block(low, high, "an array of the program's own", wp.to_torch(whole), root, self.maker)
         self.blocks.append(block)
+        if self.take is not None:
+            self.take.adopt(root, low, high)
         return block
 
     def ref(self, label: str, array: Any, use: Use) -> Ref:
@@ -117,11 +120,29 @@ class Run:
             advice = f"write wp.{function}, which the op can follow"
         raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice}")
 
-    def made(self, value: Any) -> None:
+    def made(self, value: Any, call: dict[str, Any]) -> None:
         self.objects.append(value)
         remember(value)
+        if self.take is not None:
+            self._see(call.values())
+            self.take.make(value, call)
+
+    def change(self, value: Any, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        result = original(value, **call)
+        if self.take is not None:
+            self._see(call.values())
+            self.take.change(value, original, call, result)
+        return result
+
+    def _see(self, values: Iterable[Any]) -> None:
+        """Find the memory of all arrays."""
+        for value in values:
+            if isinstance(value, wp.array) and value.size:
+                self.block_of(value)
 
     def read(self, name: str, array: Any) -> None:
+        if self.take is not None:
+            self.take.refuse(f"{name} reads an array")
         if self.recording and isinstance(array, wp.array) and array.size and is_float(array.dtype):
             block = self.block_of(array)
             if block is not None and block.active:
@@ -152,19 +173,32 @@ class Run:
                 raise GradientError(
                     f"{self.op}: the program launches the adjoint of {kernel.key}, which has no adjoint itself"
                 )
+            if self.take is not None:
+                self.take.refuse("an adjoint launch of the program's own")
             return original(**call)
         effects, uses = uses_of(kernel)
         given = dict(leaves(kernel, arguments))
         check_launch(self.op, kernel, effects, given, call["dim"])
         device = call["device"] if call["stream"] is None else call["stream"].device
         objects = check_handles(self.op, kernel, effects, given, device)
+        if self.take is not None:
+            title = f"{self.op}: the program launches {kernel.key}"
+            for label in effects.handles.keys() & given.keys():
+                self.take.handle(title, label, effects.handles[label], int(given[label]))
+            self._see(given.values())
         if not self.recording:
             self._check_inputs(given, uses)
-            return original(**call)
+            return self._launch(original, call)
         spans = [(block.low, block.high) for block in self.blocks]
         check_followed(self.op, kernel, effects, given, spans)
         taken = self._arguments(kernel, names, arguments, uses)
         return self._record(original, call, kernel, effects, taken, objects)
+
+    def _launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        result = original(**call)
+        if self.take is not None:
+            self.take.launch(call)
+        return result
 
     def _check_inputs(self, given: dict[str, Any], uses: dict[str, Use]) -> None:
         """Refuse a launch that surely writes one of the program's inputs."""
@@ -224,7 +258,7 @@ class Run:
         for ref in refs:
             if ref.block is not None and ref.use.writes:
                 ref.block.overwrite(ref.low, ref.high)
-        result = original(**call)
+        result = self._launch(original, call)
         if not wanted:
             return result
         for ref in refs:
@@ -269,6 +303,8 @@ class Run:
                 written = argument in writes
                 refs[argument] = self.ref(argument, array, Use(argument in reads, None, written, written, title, True))
         if not self.recording:
+            if self.take is not None:
+                self._see(call.values())
             return self._call(original, call)
         sources = [refs[a] for a in reads if a in refs and refs[a].live]
         targets = [refs[a] for a in writes if a in refs and refs[a].block is not None and refs[a].differentiable]
@@ -291,13 +327,10 @@ class Run:
         return result
 
     def _call(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
-        if self.stream is None:
-            return original(**call)
-        if "stream" in call:
-            call["stream"] = call["stream"] or self.stream
-            return original(**call)
-        with wp.ScopedStream(self.stream, sync_enter=False):
-            return original(**call)
+        result = original(**call)
+        if self.take is not None:
+            self.take.call(original, call, result)
+        return result
 
     # --- backward -----------------------------------------------------------------------------------------------------
 
@@ -313,7 +346,9 @@ class Run:
                         f"{self.op}: the program's gradient passes through {event.name}, which has none; keep it to "
                         f"ints, or write that step as a kernel"
                     )
-                event.adjoint()
+                if self.take is not None:
+                    self.take.adjoint(event)
+                event.adjoint(Ref.gradient_view)
             else:
                 self._launch_adjoint(event)
             for ref in event.refs:
@@ -360,16 +395,8 @@ class Run:
                 adjoints.append(None if known is not None and known.attached_alone else array.grad)
             else:
                 adjoints.append(array._cls() if is_struct_instance(array) else None)
-        wp.launch(
-            kernel,
-            dim=event.dim,
-            inputs=arrays,
-            adj_inputs=adjoints,
-            adjoint=True,
-            record_tape=False,
-            stream=self.stream,
-            **event.options,
-        )
+        call = {"kernel": kernel, "dim": event.dim, "inputs": arrays, "adj_inputs": adjoints, "adjoint": True}
+        self._launch(wp.launch, {**call, "record_tape": False, "stream": self.stream, **event.options})
 
     def _rebuild(self, argument: Any, private: list[Any]) -> Any:
         if isinstance(argument, Ref):
