@@ -13,6 +13,7 @@ needs, but for the grid and the mesh, which an operator can't save, and its back
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ RADIUS = 0.3
 @wp.kernel
 def spread(grid: wp.uint64, p: Points, y: Array):
     i = wp.tid()
-    total = float(0.0)
+    total = wp.float32(0.0)
     for j in wp.hash_grid_query(grid, p[i], RADIUS):
         d = p[i] - p[j]
         total += wp.dot(d, d)
@@ -100,7 +101,7 @@ def chain_by_hand(count: int) -> Function:
     def forward_op(x: torch.Tensor) -> list[torch.Tensor]:
         made = [torch.empty_like(x) for _ in range(count)]
         arrays = [as_array(tensor) for tensor in (x, *made)]
-        for source, target in zip(arrays, arrays[1:], strict=False):
+        for source, target in itertools.pairwise(arrays):
             wp.launch(logistic, dim=source.shape, inputs=[source], outputs=[target], device=source.device)
         return made
 
@@ -158,9 +159,7 @@ def object_by_hand(kernel: wp.Kernel, make: Callable[..., Any]) -> Function:
         return p.new_empty(p.shape[0])
 
     @torch.library.custom_op(f"by_hand::{kernel.key}_adjoint", mutates_args=())
-    def adjoint_op(
-        p: torch.Tensor, more: list[torch.Tensor], y: torch.Tensor, cotangent: torch.Tensor
-    ) -> torch.Tensor:
+    def adjoint_op(p: torch.Tensor, more: list[torch.Tensor], y: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
         gradient = torch.zeros_like(p)
         points = as_array(p, wp.vec3)
         made = make(points, *more)

@@ -36,6 +36,11 @@ def explain(name: str, plan: OpPlan, rows: Rows) -> str:
     writer.head("launch size")
     for line in _launch_lines(plan):
         writer.line(line, 1)
+    if kernel.program:
+        why = kernel.kernel.reads().why
+        writer.head("its Python")
+        once = "runs once per sizes, numbers and flags; then what it launched is launched again"
+        writer.line(once if why is None else f"runs at every call: {why}", 1)
     writer.head("values before the launch")
     fresh = plan.fresh
     for slot in fresh:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import linecache
 import math
+import os
 import types
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +109,7 @@ def reads_of(function: Any, structs: list[Any]) -> Reads:
     Args:
         structs: the structs that its arguments are of.
     """
-    look = _Look()
+    look = _Look(function.__code__.co_filename)
     look.struct_types += structs
     try:
         look.function(function)
@@ -130,12 +131,14 @@ class _UnknownError(Exception):
 class _Look:
     """One look through a function and those that it calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str) -> None:
         self.seen: list[Name | Cell | Code] = []
         self.attributes: dict[str, str] = {}
         """Read of something that isn't a module, with the first line."""
         self.stores: dict[str, str] = {}
         self.struct_types: list[Any] = []
+        self.file = file
+        """Of the first function."""
         self._known: set[int] = set()
 
     def fields(self) -> set[str]:
@@ -155,9 +158,8 @@ class _Look:
         self._known.add(id(function))
         code = function.__code__
         self.seen.append(Code(function, code, function.__defaults__, function.__kwdefaults__))
-        where = f"line {code.co_firstlineno} of {code.co_filename}"
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self._value(value, f"{where} has a default {value!r}", None)
+            self._value(value, f"line {code.co_firstlineno}: {function.__name__} has a default {value!r}", None)
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         self._code(code, function.__globals__, cells)
 
@@ -168,7 +170,8 @@ class _Look:
         for at, step in waiting:
             line = (step.positions.lineno if step.positions is not None else None) or line
             name, kind = step.argval, step.opname
-            where = f"line {line}: `{linecache.getline(code.co_filename, line).strip()}`"
+            file = "" if code.co_filename == self.file else f" of {os.path.basename(code.co_filename)}"
+            where = f"line {line}{file}: `{linecache.getline(code.co_filename, line).strip()}`"
             if kind in ("LOAD_GLOBAL", "LOAD_NAME") or (kind == "LOAD_DEREF" and name in cells):
                 value = self._look_up(name, globals_, cells if kind == "LOAD_DEREF" else {}, where)
                 length = self._follow(name, value, steps[at + 1 :], where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -12,19 +11,15 @@ import warp as wp
 
 from ..arguments.handle import check_unchanged, remember, stamp
 from ..effects import Effects
-from ..errors import GradientError, GradientWarning, SignatureError
+from ..errors import GradientError, SignatureError
 from ..launch.reverse import load
 from ..private import warp_code, warp_types
 from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
 from ..rewrite.loops import choose_adjoint
-from .checks import check_followed, check_handles, check_launch, leaves
+from .checks import check_followed, check_handles, check_launch, leaves, warn_once
 from .launches import Called, Launched, StructValue, frozen, refs_in, settled
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 from .take import Take
-
-# --- the run ----------------------------------------------------------------------------------------------------------
-
-_warned: set[tuple[str, str]] = set()
 
 
 class Run:
@@ -86,6 +81,8 @@ class Run:
         self.blocks.append(block)
         if self.take is not None:
             self.take.adopt(root, low, high)
+            if root.device != self.device:
+                self.take.refuse("memory of another device")
         return block
 
     def ref(self, label: str, array: Any, use: Use) -> Ref:
@@ -115,9 +112,8 @@ class Run:
             "Tape.__enter__": "the op differentiates a program by itself; leave the tape out",
             "Thread.start": "launches of another thread aren't seen by the op; launch in the program's own",
         }.get(name, "take plain arrays")
-        function, _, early = name.partition(" by a name ")
-        if early:
-            advice = f"write wp.{function}, which the op can follow"
+        if " by a name " in name:
+            advice = f"write wp.{name.partition(' ')[0]}, which the op can follow"
         raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice}")
 
     def made(self, value: Any, call: dict[str, Any]) -> None:
@@ -131,14 +127,13 @@ class Run:
         result = original(value, **call)
         if self.take is not None:
             self._see(call.values())
-            self.take.change(value, original, call, result)
+            self.take.call(original, {"self": value, **call}, result)
         return result
 
     def _see(self, values: Iterable[Any]) -> None:
         """Find the memory of all arrays."""
-        for value in values:
-            if isinstance(value, wp.array) and value.size:
-                self.block_of(value)
+        for array in (value for value in values if isinstance(value, wp.array) and value.size):
+            self.block_of(array)
 
     def read(self, name: str, array: Any) -> None:
         if self.take is not None:
@@ -154,14 +149,14 @@ class Run:
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         kernel = call["kernel"]
+        call["record_tape"] = False
         if call["stream"] is None:
             if call["device"] is None:
                 call["device"] = self.device
             if self.stream is not None and wp.get_device(call["device"]) == self.device:
                 call["stream"] = self.stream
-        call["record_tape"] = False
         if not isinstance(kernel, wp.Kernel):
-            return original(**call)  # which has the message
+            return original(**call)
         if call["record_cmd"]:
             self.refuse("wp.launch(record_cmd=True)")
         arguments = (*call["inputs"], *call["outputs"])
@@ -279,13 +274,11 @@ class Run:
         """A mesh's own arrays get no gradient from what the kernel asks the mesh."""
         arrays = (value.points, value.velocities) if isinstance(value, wp.Mesh) else ()
         blocks = [self.block_of(array) for array in arrays if isinstance(array, wp.array) and array.size]
-        if any(block is not None and block.active for block in blocks) and (self.op, "a mesh") not in _warned:
-            _warned.add((self.op, "a mesh"))
-            warnings.warn(
+        if any(block is not None and block.active for block in blocks):
+            warn_once(
+                (self.op, "a mesh"),
                 f"{self.op}: the program makes a mesh of arrays that require a gradient, which they don't get from what "
                 f"the kernel {kernel.key} asks the mesh",
-                GradientWarning,
-                stacklevel=2,
             )
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
@@ -365,13 +358,11 @@ class Run:
                 f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
                 f"({hazard.site})"
             )
-        if hazards and (self.op, kernel.key) not in _warned:
-            _warned.add((self.op, kernel.key))
-            warnings.warn(
+        if hazards:
+            warn_once(
+                (self.op, kernel.key),
                 f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazards[0].site}: "
                 f"{hazards[0].message}",
-                GradientWarning,
-                stacklevel=2,
             )
         if not warp_code.backward_enabled(kernel):
             raise GradientError(

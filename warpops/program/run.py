@@ -65,7 +65,8 @@ class Runner:
             for index in self._arrays:
                 if working[index] is not None:
                     run.add(self._slots[index].label, working[index], given=self._slots[index].role == "input")
-            self._call(run, working)
+            with self._on(device):
+                self._call(run, working)
             self.scripts.add(key, run.take)
         for index in self._arrays:
             if working[index] is not values[index] and self._slots[index].role != "input":
@@ -104,11 +105,12 @@ class Runner:
                 wanted = buffer is not None and slot.role in ("input", "inout")
                 arrived = buffer is not None and slot.role in ("output", "inout")
                 run.add(slot.label, working[index], slot.role == "input", buffer, active=wanted, reached=arrived)
-            self._call(run, working)
-            run.backward()
+            with self._on(device):
+                self._call(run, working)
+                run.backward()
             self.scripts.add(key, run.take)
         for gradient, buffer in zip(gradients, buffers, strict=True):
-            if gradient is not buffer and gradient is not None:
+            if gradient is not buffer and gradient is not None and buffer is not None:
                 gradient.copy_(buffer)
 
     # --- runs that are repeated ---------------------------------------------------------------------------------------
@@ -139,10 +141,9 @@ class Runner:
             script.play(device, given)
 
     def _on(self, device: torch.device) -> Any:
-        """Warp's current device and stream are PyTorch's."""
-        warp_device = devices.warp_device(device)
-        stream = devices.current_stream(device, warp_device)
-        return wp.ScopedDevice(warp_device) if stream is None else wp.ScopedStream(stream, sync_enter=False)
+        """Warp's current device and stream are PyTorch's. The CPU has no stream."""
+        stream = devices.current_stream(device, devices.warp_device(device))
+        return wp.ScopedStream(stream, sync_enter=False)
 
     # --- runs of the function -----------------------------------------------------------------------------------------
 
@@ -161,8 +162,7 @@ class Runner:
                 arguments.append(self._struct(run, warp_type, (argument.name,), named))
             else:
                 arguments.append(self._value(run, warp_type, self.plan.slot(argument.name), named[argument.name]))
-        scope = wp.ScopedDevice(run.device) if run.stream is None else wp.ScopedStream(run.stream, sync_enter=False)
-        with watching(run), scope:
+        with watching(run):
             result = self.program.func(*arguments)
         if result is not None:
             raise SignatureError(

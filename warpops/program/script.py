@@ -63,13 +63,14 @@ class Launch:
 
     def _find(self) -> None:
         found = self.launcher.repeat(self.device, self.dims, self.image, self.adjoint)
-        self.launch, self.start, self.module, self.hashers = found or (None, None, None, None)
+        self.found: tuple[Any, ...] = found or (None, None, None, None)
 
     def __call__(self, tensors: Tensors, objects: list[Any], numbers: bytes | None = None) -> None:
         for _ in range(2):
-            if self.launch is not None and self.module.hashers is self.hashers:
+            launch, start, module, hashers = self.found
+            if launch is not None and module.hashers is hashers:
                 try:
-                    self.launch(*(tensors, self.start) if numbers is None else (tensors, self.start, numbers))
+                    launch(*(tensors, start) if numbers is None else (tensors, start, numbers))
                     return
                 except NOT_RECALLED:
                     pass

@@ -158,10 +158,6 @@ class Take(Maker):
         self.steps.append(Make(self._call(type(value), call)))
         self._objects.append(value)
 
-    def change(self, value: Any, function: Callable[..., Any], call: dict[str, Any], result: Any) -> None:
-        """A method of an object that was called."""
-        self.call(function, {"self": value, **call}, result)
-
     def _call(self, function: Callable[..., Any], call: dict[str, Any]) -> Call:
         self._calls = True
         return Call(function, {name: self._given(value) for name, value in call.items()})
