@@ -166,7 +166,9 @@ def _derivatives(plan: OpPlan) -> list[str]:
     from .transforms.tangents import why_none
 
     why = why_none(plan)
-    made = "from the tangent kernel, made of the kernel's source where one is asked for"
+    made = "from the program run on values and tangents, each launch that of the kernel's tangent, where it has one"
+    if not plan.kernel.program:
+        made = "from the tangent kernel, made of the kernel's source where one is asked for"
     own = f"second derivatives from {plan.gradient_why}; jvp "
     if plan.gradient == "custom":
         return [own + (made if why is None else f"none: {why}")]

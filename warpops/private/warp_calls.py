@@ -29,6 +29,9 @@ from .warp_types import OBJECTS
 class Watcher(Protocol):
     """What a program's run does with its calls of Warp."""
 
+    op: str
+    """The name of its op, for messages."""
+
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         """``wp.launch`` with its arguments by name."""
 
@@ -60,6 +63,12 @@ LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "array_inner": (("a", "b"), ("out",)),
 }
 """Warp's functions that work on arrays without a launch: the arguments that they read, and those that they write."""
+
+
+def title_of(name: str) -> str:
+    """A function of ``LIBRARY`` as users write it."""
+    return f"wp.array.{name}" if name.endswith("_") else f"wp.{name}" if name == "copy" else f"wp.utils.{name}"
+
 
 CHANGERS = ("build", "refit", "rebuild", "reserve")
 """The methods that change what an object of Warp stands for."""
@@ -141,6 +150,16 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
     for owner in (wp.utils, _utils):
         found += [(owner, name, _watched_call) for name in LIBRARY if name in owner.__dict__ and name != "copy"]
     return tuple(found)
+
+
+def watcher() -> Any:
+    """This thread's watcher."""
+    return getattr(_local, "watcher", None)
+
+
+def original(name: str) -> Any:
+    """A method of arrays, not its wrapper."""
+    return behind(wp.array.__dict__[name])
 
 
 def behind(value: Any) -> Any:

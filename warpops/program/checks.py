@@ -22,15 +22,16 @@ from ..private.warp_calls import is_struct_instance
 def leaves(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
     """The arguments of a launch by their labels; of a struct, its fields."""
     for (name, _), value in zip(warp_types.argument_types(kernel), arguments, strict=True):
-        yield from _leaves(name, value)
+        yield from leaves_of(name, value)
 
 
-def _leaves(label: str, value: Any) -> Iterator[tuple[str, Any]]:
+def leaves_of(label: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """One argument by its label; of a struct, its fields."""
     if not is_struct_instance(value):
         yield label, value
         return
     for name in warp_types.struct_fields(value._cls) or {}:
-        yield from _leaves(f"{label}.{name}", getattr(value, name))
+        yield from leaves_of(f"{label}.{name}", getattr(value, name))
 
 
 def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> None:

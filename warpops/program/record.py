@@ -14,7 +14,7 @@ from ..effects import Effects
 from ..errors import GradientError, SignatureError
 from ..launch.reverse import load
 from ..private import warp_code, warp_types
-from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
+from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
 from ..rewrite.loops import choose_adjoint
 from .checks import check_followed, check_handles, check_launch, leaves, warn_once
 from .launches import Called, Launched, StructValue, frozen, refs_in, settled
@@ -283,7 +283,7 @@ class Run:
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         reads, writes = LIBRARY[name]
-        title = f"wp.array.{name}" if name.endswith("_") else f"wp.{name}" if name == "copy" else f"wp.utils.{name}"
+        title = title_of(name)
         refs: dict[str, Ref] = {}
         for argument in dict.fromkeys((*reads, *writes)):
             array = call[argument]
