@@ -36,6 +36,11 @@ def explain(name: str, plan: OpPlan, rows: Rows) -> str:
     writer.head("launch size")
     for line in _launch_lines(plan):
         writer.line(line, 1)
+    if kernel.program:
+        why = kernel.kernel.reads().why
+        writer.head("its Python")
+        once = "runs once per sizes, numbers and flags; then what it launched is launched again"
+        writer.line(once if why is None else f"runs at every call: {why}", 1)
     writer.head("values before the launch")
     fresh = plan.fresh
     for slot in fresh:
@@ -161,7 +166,9 @@ def _derivatives(plan: OpPlan) -> list[str]:
     from .transforms.tangents import why_none
 
     why = why_none(plan)
-    made = "from the tangent kernel, made of the kernel's source where one is asked for"
+    made = "from the program run on values and tangents, each launch that of the kernel's tangent, where it has one"
+    if not plan.kernel.program:
+        made = "from the tangent kernel, made of the kernel's source where one is asked for"
     own = f"second derivatives from {plan.gradient_why}; jvp "
     if plan.gradient == "custom":
         return [own + (made if why is None else f"none: {why}")]

@@ -37,10 +37,10 @@ class Instance:
     """What remembered launches are made of, by the way that is taken: forward, forward_into, backward, backward_into."""
 
 
-def make_instance(op: str, plan: OpPlan, step: Step | None = None) -> Instance:
-    """Generate the launches of a concrete plan: of its kernel, unless ``step`` is another's."""
-    if step is None:
-        step = packed_step(_launcher(plan))
+def make_instance(op: str, plan: OpPlan) -> Instance:
+    """Generate the launches of a concrete plan: of its kernel, or the runs of its program."""
+    kernel = plan.kernel
+    step: Step = kernel.kernel.step(op, plan) if kernel.program else packed_step(_launcher(plan))
     source, functions, again = emit_launches(op, plan, step)
     return Instance(
         plan=plan,

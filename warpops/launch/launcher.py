@@ -17,7 +17,7 @@ from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
 from ..private.short import FAST
 from . import cuda, devices, native
-from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
+from .packing import BOUNDS, Image, Layout, argument_image, argument_layout, number_format
 
 _lock = locks.reentrant()
 
@@ -104,12 +104,18 @@ class Launcher:
         if explicit is not None and self.reverse is not None:
             own: Launcher = self.reverse.launcher
             return own.recall(device, dims, descriptors, explicit, apart)
-        place = self._places.get(device)
-        if not FAST or place is None:
-            return None
-        if place.is_cuda and (warp_launch.followed() or not cuda.trusted(device, place.device.ordinal, _try_short)):
+        if not self._short(device):
             return None
         return self.remembered(device, dims, descriptors, explicit, apart)
+
+    def _short(self, device: torch.device) -> bool:
+        """Whether there is a short way on a device that the kernel was launched on."""
+        place = self._places.get(device)
+        if not FAST or place is None:
+            return False
+        if not place.is_cuda:
+            return place.direct
+        return not warp_launch.followed() and cuda.trusted(device, place.device.ordinal, _try_short)
 
     def remembered(
         self,
@@ -120,14 +126,23 @@ class Launcher:
         apart: tuple[tuple[int, int, int, int], ...] = (),
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """``recall`` on a device whose short way is trusted."""
+        image = argument_image(self.signature, descriptors, explicit, apart)
+        return self._start(device, dims, image, explicit is not None)
+
+    def repeat(
+        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
+    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
+        """``recall`` of a launch that is packed already, over a size that ``prepare`` was told of."""
+        return self._start(device, dims, image, adjoint) if self._short(device) else None
+
+    def _start(
+        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
+    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         place = self._places[device]
         bounds = place.bounds.get(dims)
-        if bounds is None or not (place.direct or place.is_cuda):
+        if bounds is None or len(image.packed) > native.LARGEST:
             return None
-        loaded, adjoint = place.compiled.current(), explicit is not None
-        image = argument_image(self.signature, descriptors, explicit, apart)
-        if len(image.packed) > native.LARGEST:
-            return None
+        loaded = place.compiled.current()
         way = None
         if place.is_cuda:
             threads = math.prod(self._launched(place, dims))
@@ -154,6 +169,12 @@ class Launcher:
     def preload(self, device: torch.device) -> None:
         """Build and load the kernel for a device."""
         self._load(device)
+
+    def prepare(self, device: torch.device, dims: tuple[int, ...]) -> None:
+        """Note a launch size, as the first launch over it does."""
+        place = self._load(device)
+        if dims not in place.bounds:
+            place.remember(dims, self._bounds_of(self._launched(place, dims)))
 
     def is_loaded(self, device: torch.device) -> bool:
         """Whether the kernel has been launched or loaded on this type of device."""

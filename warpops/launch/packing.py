@@ -129,7 +129,7 @@ class Image:
     """The argument struct of a launch, for an adjoint followed by that of the explicit adjoints, less what changes."""
 
     packed: bytes
-    """With zeros for pointers and numbers."""
+    """With zeros for numbers, and for each pointer how far it is from the start of its tensor."""
     second: int
     """Where the explicit adjoints start; 0 where there are none."""
     places: tuple[tuple[int, int], ...]

@@ -29,6 +29,9 @@ from .warp_types import OBJECTS
 class Watcher(Protocol):
     """What a program's run does with its calls of Warp."""
 
+    op: str
+    """The name of its op, for messages."""
+
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         """``wp.launch`` with its arguments by name."""
 
@@ -41,8 +44,11 @@ class Watcher(Protocol):
     def read(self, name: str, array: Any) -> None:
         """An array's data goes where it isn't followed any more."""
 
-    def made(self, value: Any) -> None:
-        """A Mesh, Bvh, HashGrid or Volume was made."""
+    def made(self, value: Any, call: dict[str, Any]) -> None:
+        """A Mesh, Bvh, HashGrid or Volume was made, of these arguments by name."""
+
+    def change(self, value: Any, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        """A method of one that changes what it stands for, with its arguments by name."""
 
 
 LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -57,6 +63,15 @@ LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "array_inner": (("a", "b"), ("out",)),
 }
 """Warp's functions that work on arrays without a launch: the arguments that they read, and those that they write."""
+
+
+def title_of(name: str) -> str:
+    """A function of ``LIBRARY`` as users write it."""
+    return f"wp.array.{name}" if name.endswith("_") else f"wp.{name}" if name == "copy" else f"wp.utils.{name}"
+
+
+CHANGERS = ("build", "refit", "rebuild", "reserve")
+"""The methods that change what an object of Warp stands for."""
 
 NATIVE = {
     "wp_memcpy_": "copy",
@@ -127,6 +142,7 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
         (threading.Thread, "start", _refused),
     ]
     found += [(owner, "__init__", _making) for owner in OBJECTS]
+    found += [(owner, name, _changing) for owner in OBJECTS for name in CHANGERS if name in owner.__dict__]
     for owner in (wp, _context):
         found += [(owner, "launch", _watched_launch), (owner, "copy", _watched_call)]
     for name in ("fill_", "zero_"):
@@ -134,6 +150,24 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
     for owner in (wp.utils, _utils):
         found += [(owner, name, _watched_call) for name in LIBRARY if name in owner.__dict__ and name != "copy"]
     return tuple(found)
+
+
+def watcher() -> Any:
+    """This thread's watcher."""
+    return getattr(_local, "watcher", None)
+
+
+def original(name: str) -> Any:
+    """A method of arrays, not its wrapper."""
+    return behind(wp.array.__dict__[name])
+
+
+def behind(value: Any) -> Any:
+    """What was there before a wrapper was put in its place."""
+    for _, _, original, wrapper in (*_installed,):
+        if value is wrapper:
+            return original
+    return value
 
 
 def _take() -> Any:
@@ -231,17 +265,38 @@ def _read_property(name: str, original: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _making(name: str, original: Any) -> Any:
+    bind = _Binder(original)
+
     @functools.wraps(original)
-    def make(value: Any, *args: Any, **kwargs: Any) -> None:
+    def make(*args: Any, **kwargs: Any) -> None:
         watcher = _take()
         try:
-            original(value, *args, **kwargs)
+            original(*args, **kwargs)
+            if watcher is not None:
+                call = bind(args, kwargs)
+                watcher.made(call.pop("self"), call)
         finally:
             _local.watcher = watcher
-        if watcher is not None:
-            watcher.made(value)
 
     return make
+
+
+@functools.lru_cache(maxsize=64)
+def _changing(name: str, original: Any) -> Any:
+    bind = _Binder(original)
+
+    @functools.wraps(original)
+    def change(*args: Any, **kwargs: Any) -> Any:
+        watcher = _take()
+        if watcher is None:
+            return original(*args, **kwargs)
+        try:
+            call = bind(args, kwargs)
+            return watcher.change(call.pop("self"), original, call)
+        finally:
+            _local.watcher = watcher
+
+    return change
 
 
 def _guard(function: str, name: str, original: Any) -> Any:

@@ -65,6 +65,26 @@ def record(kernel: Any, offsets: tuple[int, ...], size: int, **options: Any) -> 
     return Recorded(kernel, offsets, size, command, options["dim"]) if type(command) is _context.Launch else None
 
 
+class Packed(NamedTuple):
+    """A launch as Warp packs it."""
+
+    kernel: Any
+    """The overload, of a generic kernel."""
+    arguments: list[bytes]
+    adjoints: list[bytes]
+    """Of an adjoint launch, else empty."""
+
+
+def packed(call: dict[str, Any]) -> Packed | None:
+    """What ``wp.launch`` packs for a call, which isn't launched; None where Warp makes more of it than one launch."""
+    command = _context.launch(**{**call, "record_cmd": True})
+    if type(command) is not _context.Launch:
+        return None
+    given = list(map(bytes, command.params[1:]))
+    count = len(command.kernel.adj.args)
+    return Packed(command.kernel, given[:count], given[count:])
+
+
 # --- the driver -------------------------------------------------------------------------------------------------------
 
 _ENTRY = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 5]

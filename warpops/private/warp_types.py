@@ -176,6 +176,16 @@ def struct_layout(warp_types: list[Any]) -> Any:
     return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
+def leaves_in_c(warp_type: Any, start: int = 0) -> Iterator[tuple[int, Any]]:
+    """Where arrays and numbers are in what a kernel argument is in C, with their types: a struct has several."""
+    fields = struct_fields(warp_type)
+    if fields is None:
+        yield start, warp_type
+        return
+    for name, field_type in fields.items():
+        yield from leaves_in_c(field_type, start + getattr(warp_type.ctype, name).offset)
+
+
 def make_struct(title: str, fields: dict[str, Any]) -> Any:
     """A ``wp.struct`` type."""
     return wp.struct(type(title, (), {"__annotations__": fields, "__module__": __name__}), module="unique")
@@ -188,6 +198,11 @@ def is_int(warp_type: Any) -> bool:
 def is_number(value: object) -> bool:
     """Whether a Python object is a number, vector or matrix to Warp."""
     return bool(_types.is_value(value))
+
+
+def is_value_type(value: object) -> bool:
+    """Whether a Python object is the type of a number, vector or matrix to Warp."""
+    return isinstance(value, type) and bool(_types.type_is_value(value))
 
 
 def is_struct(warp_type: Any) -> bool:

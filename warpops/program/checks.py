@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import warp as wp
 from ..arguments.handle import check_handle, object_of
 from ..arguments.number import plain_number
 from ..effects import Effects, Limit
-from ..errors import ArgumentError, GradientError
+from ..errors import ArgumentError, GradientError, GradientWarning
 from ..private import warp_types
 from ..private.warp_calls import is_struct_instance
 
@@ -21,15 +22,16 @@ from ..private.warp_calls import is_struct_instance
 def leaves(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
     """The arguments of a launch by their labels; of a struct, its fields."""
     for (name, _), value in zip(warp_types.argument_types(kernel), arguments, strict=True):
-        yield from _leaves(name, value)
+        yield from leaves_of(name, value)
 
 
-def _leaves(label: str, value: Any) -> Iterator[tuple[str, Any]]:
+def leaves_of(label: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """One argument by its label; of a struct, its fields."""
     if not is_struct_instance(value):
         yield label, value
         return
     for name in warp_types.struct_fields(value._cls) or {}:
-        yield from _leaves(f"{label}.{name}", getattr(value, name))
+        yield from leaves_of(f"{label}.{name}", getattr(value, name))
 
 
 def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> None:
@@ -157,6 +159,16 @@ def check_followed(
                 f"{op}: the program gives {kernel.key} an array of structs that hold arrays for '{label}', through which "
                 f"the op can't follow gradients; pass the arrays themselves"
             )
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def warn_once(key: tuple[str, str], message: str) -> None:
+    """Warn of gradients, once for an op and what it is about."""
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(message, GradientWarning, stacklevel=2)
 
 
 def _int_of(value: Any) -> int | None:

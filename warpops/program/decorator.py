@@ -11,15 +11,10 @@ from ..build import build_backward
 from ..calls.generic import align, resolve_types
 from ..calls.instances import Instance, make_instance
 from ..errors import SignatureError
-from ..kernel.signature import KernelSignature
 from ..op import WarpOp
 from ..options import ProgramOptions, check_options
-from ..plan.declaration import Declaration, declare
-from ..plan.model import OpPlan
-from ..plan.planner import plan_op
-from .emit import run_step
-from .kernel import as_program, declared_effects, program_signature
-from .run import Runner
+from ..plan.declaration import declare
+from .kernel import as_program, program_signature
 
 
 def warp_program(
@@ -93,30 +88,13 @@ def build(function: Any, signature: str | None, options: ProgramOptions) -> Warp
         declaration = dataclasses.replace(declaration, right=())
     found = program_signature(program)
     program.is_generic = found.generic
-    plan = _plan(found, declaration)
+    plan = program.plan(declaration)
 
     def make(name: str, values: dict[str, Any]) -> Instance:
-        concrete = program_signature(program.add_overload(resolve_types(name, plan, values)))
-        return align(_instance(name, _plan(concrete, declaration)), plan)
+        concrete = program.add_overload(resolve_types(name, plan, values)).plan(declaration)
+        return align(make_instance(name, concrete), plan)
 
     backward = None
     if declaration.backward is not None and plan.gradient == "custom":
         backward = declared_backward(plan, declaration.backward, build_backward)
-    return WarpOp(plan, make, None if found.generic else (lambda name: _instance(name, plan)), backward)
-
-
-def _instance(name: str, plan: OpPlan) -> Instance:
-    return make_instance(name, plan, run_step(Runner(name, plan)))
-
-
-def _plan(found: KernelSignature, declaration: Declaration) -> OpPlan:
-    try:
-        plan = plan_op(found, declaration, declared_effects(found, declaration))
-    except SignatureError as error:
-        text = str(error).replace("the kernel", "the program").replace("@warp_op", "@warp_program")
-        raise SignatureError(text) from None
-    if plan.gradient != "adjoint":
-        return plan
-    return dataclasses.replace(
-        plan, gradient_why="the program run again on private copies, then its launches' adjoints, last first"
-    )
+    return WarpOp(plan, make, None if found.generic else (lambda name: make_instance(name, plan)), backward)

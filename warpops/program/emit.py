@@ -9,13 +9,13 @@ from ..emit.adjoint import grad_name
 from ..emit.forward import allocate
 from ..emit.text import tuple_of
 from ..emit.writer import Shapes, Sizes, Step, Writer
-from ..plan.model import Slot
+from ..plan.model import OpPlan, Slot
 from .run import Runner
 
 
-def run_step(runner: Runner) -> Step:
+def run_step(op: str, plan: OpPlan) -> Step:
     """The runs of a program."""
-    return Step(runner, "runs of the program", dense=False, forward=_forward, backward=_backward)
+    return Step(Runner(op, plan), "runs of the program", dense=False, forward=_forward, backward=_backward)
 
 
 def _forward(w: Writer, shapes: Shapes, dense: Container[Slot], dims: str, device: str) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..effects import ArrayEffects, Effects, Site
+from ..emit.writer import Step
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature, inspect_kernel
 from ..plan.declaration import Declaration
+from ..plan.model import OpPlan
+from ..plan.planner import plan_op
 from ..private import warp_source
 from ..private import warp_types as private_warp_types
+from .reads import Reads, reads_of
 
 
 class Program(warp_source.Defined):
@@ -25,9 +29,52 @@ class Program(warp_source.Defined):
         self.options: dict[str, Any] = {"enable_backward": True}
         self.is_generic = False
         self.overloads: dict[str, Any] = {}
+        self._reads: Reads | None = None
 
     def __repr__(self) -> str:
         return f"<Program {self.func.__qualname__}>"
+
+    def reads(self) -> Reads:
+        """What the function reads besides its arguments, as it is now."""
+        found = self._reads
+        if found is None or not found.same():
+            types = [warp_type for _, warp_type in private_warp_types.argument_types(self)]
+            found = self._reads = reads_of(self.func, [t for t in types if private_warp_types.is_struct(t)])
+        return found
+
+    def plan(self, declaration: Declaration) -> OpPlan:
+        """The plan of its op.
+
+        Raises:
+            SignatureError: the declaration can't be read, or says too little.
+        """
+        found = program_signature(self)
+        try:
+            plan = plan_op(found, declaration, declared_effects(found, declaration))
+        except SignatureError as error:
+            text = str(error).replace("the kernel", "the program").replace("@warp_op", "@warp_program")
+            raise SignatureError(text) from None
+        if plan.gradient != "adjoint":
+            return plan
+        return dataclasses.replace(
+            plan, gradient_why="the program run again on private copies, then its launches' adjoints, last first"
+        )
+
+    def step(self, op: str, plan: OpPlan) -> Step:
+        """What its op's launches are in the text."""
+        from .emit import run_step
+
+        return run_step(op, plan)
+
+    def tangent(self, twins: Mapping[str, str]) -> Program:
+        """The program of values and tangents.
+
+        Args:
+            twins: by an array's label, the argument that is its tangent.
+        """
+        from .tangent import TangentProgram
+
+        return TangentProgram(self, twins)
 
     def add_overload(self, warp_types: list[Any]) -> Program:
         """The program for concrete types, as for a generic kernel."""

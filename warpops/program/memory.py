@@ -92,6 +92,16 @@ class Value:
         return pointer if self.copy is None else self.copy.data_ptr() + pointer - self.low
 
 
+class Maker:
+    """Makes the memory that a backward needs for itself, as bytes."""
+
+    def zeros(self, like: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(like)
+
+    def copy(self, memory: torch.Tensor) -> torch.Tensor:
+        return memory.clone()
+
+
 @dataclass(eq=False)
 class Block:
     """One piece of memory that launches work on, and the memory of its gradient."""
@@ -103,6 +113,7 @@ class Block:
     """Its bytes."""
     owner: Any
     """What keeps it allocated."""
+    maker: Maker
     given: bool = False
     """An input of the program, which must not be written."""
     gradient: torch.Tensor | None = None
@@ -124,12 +135,12 @@ class Block:
         """The range is about to be written: copy what adjoints still need of it."""
         for (start, end), value in list(self.values.items()):
             if start < high and low < end:
-                value.copy = self.memory[start - self.low : end - self.low].clone()
+                value.copy = self.maker.copy(self.memory[start - self.low : end - self.low])
                 del self.values[start, end]
 
     def gradient_memory(self) -> torch.Tensor:
         if self.gradient is None:
-            self.gradient = torch.zeros_like(self.memory)
+            self.gradient = self.maker.zeros(self.memory)
         return self.gradient
 
 
@@ -168,7 +179,7 @@ class Ref:
         own = self.block.memory[self.low - self.block.low : self.high - self.block.low]
         if self.use.private and self.use.writes:
             kept = self.value.copy if self.value is not None else None
-            copy = own.clone() if kept is None else kept.clone()
+            copy = self.block.maker.copy(own if kept is None else kept)
             private.append(copy)
             pointer = copy.data_ptr() + self.pointer - self.low
         layout = {"dtype": self.dtype, "shape": self.shape, "strides": self.strides, "device": device}
@@ -176,7 +187,7 @@ class Ref:
         if self.live:
             adjoint = wp.array(ptr=self.block.gradient_memory().data_ptr() + self.pointer - self.block.low, **layout)
         elif self.differentiable and not self.use.null_adjoint_safe:
-            buffer = torch.zeros_like(own)
+            buffer = self.block.maker.zeros(own)
             private.append(buffer)
             adjoint = wp.array(ptr=buffer.data_ptr() + self.pointer - self.low, **layout)
         return wp.array(ptr=pointer, grad=adjoint, **layout)
@@ -184,8 +195,12 @@ class Ref:
     def gradient_view(self) -> torch.Tensor:
         """The array's gradient as a tensor of its scalars, component axes last."""
         assert self.block is not None
+        return self.view(self.block.gradient_memory()[self.low - self.block.low : self.high - self.block.low])
+
+    def view(self, memory: torch.Tensor) -> torch.Tensor:
+        """The array over these bytes, as ``gradient_view`` shows it."""
         dtype, component = _view_of(self.dtype)
-        piece = self.block.gradient_memory()[self.low - self.block.low : self.high - self.block.low].view(dtype)
+        piece = memory.view(dtype)
         size = dtype.itemsize
         inner = [1]
         for length in reversed(component[1:]):
@@ -227,33 +242,38 @@ def is_float(dtype: Any) -> bool:
 
 # --- adjoints of library functions ------------------------------------------------------------------------------------
 
+View = Callable[[Ref], torch.Tensor]
+"""The gradient of an array."""
 
-def adjoint_of(name: str, refs: dict[str, Ref], call: dict[str, Any]) -> Callable[[], None] | None:
-    """The adjoint of a library call, as a function over the blocks' gradients; None where there is none."""
+
+def adjoint_of(name: str, refs: dict[str, Ref], call: dict[str, Any]) -> Callable[[View], None] | None:
+    """The adjoint of a library call, as a function over gradients; None where there is none."""
     if name in ("fill_", "zero_"):
-        return lambda: _end(refs["self"])
+        return lambda view: _end(view(refs["self"]))
     if name == "copy" and all(_view_of(ref.dtype)[0].is_floating_point for ref in refs.values()):
-        return lambda: _copy_adjoint(refs, call)
+        offsets, count = (call["dest_offset"], call["src_offset"]), call["count"] or call["src"].size
+        whole = count == call["src"].size == call["dest"].size and call["src"].shape == call["dest"].shape
+        return lambda view: _copy_adjoint(refs, view, None if whole else (*offsets, count))
     if name == "array_scan":
-        return lambda: _scan_adjoint(refs, bool(call["inclusive"]))
+        inclusive = bool(call["inclusive"])
+        return lambda view: _scan_adjoint(refs, view, inclusive)
     return None
 
 
-def _end(ref: Ref) -> None:
+def _end(gradient: torch.Tensor) -> None:
     """What an array held before it was filled has no part in what follows."""
-    ref.gradient_view().zero_()
+    gradient.zero_()
 
 
-def _copy_adjoint(refs: dict[str, Ref], call: dict[str, Any]) -> None:
+def _copy_adjoint(refs: dict[str, Ref], view: View, part: tuple[int, int, int] | None) -> None:
     """The destination's gradient goes to the source, and ends there: the copy overwrote what the destination held."""
-    target = refs["dest"].gradient_view()
-    source = refs["src"].gradient_view() if "src" in refs and refs["src"].live else None
-    count = call["count"] or call["src"].size
-    whole = count == call["src"].size == call["dest"].size and call["src"].shape == call["dest"].shape
-    if not whole:  # then Warp copies a range of elements, of dense or 1-D arrays
-        target = _elements(target, refs["dest"])[call["dest_offset"] : call["dest_offset"] + count]
+    target = view(refs["dest"])
+    source = view(refs["src"]) if "src" in refs and refs["src"].live else None
+    if part is not None:  # then Warp copies a range of elements, of dense or 1-D arrays
+        first, other, count = part
+        target = _elements(target, refs["dest"])[first : first + count]
         if source is not None:
-            source = _elements(source, refs["src"])[call["src_offset"] : call["src_offset"] + count]
+            source = _elements(source, refs["src"])[other : other + count]
     passed = target.clone()
     target.zero_()
     if source is not None:
@@ -264,12 +284,12 @@ def _elements(view: torch.Tensor, ref: Ref) -> torch.Tensor:
     return view if len(ref.shape) == 1 else view.view(-1, *view.shape[len(ref.shape) :])
 
 
-def _scan_adjoint(refs: dict[str, Ref], inclusive: bool) -> None:
+def _scan_adjoint(refs: dict[str, Ref], view: View, inclusive: bool) -> None:
     """The adjoint of a running sum is the running sum from the other end."""
-    target, source = refs["out_array"].gradient_view(), refs["in_array"]
+    target, source = view(refs["out_array"]), refs["in_array"]
     passed = _elements(target, refs["out_array"]).clone()
     target.zero_()
     if not source.live:
         return
     sums = passed.flip(0).cumsum(0).flip(0)
-    _elements(source.gradient_view(), source).add_(sums if inclusive else sums - passed)
+    _elements(view(source), source).add_(sums if inclusive else sums - passed)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -12,25 +11,27 @@ import warp as wp
 
 from ..arguments.handle import check_unchanged, remember, stamp
 from ..effects import Effects
-from ..errors import GradientError, GradientWarning, SignatureError
+from ..errors import GradientError, SignatureError
 from ..launch.reverse import load
 from ..private import warp_code, warp_types
-from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
+from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
 from ..rewrite.loops import choose_adjoint
-from .checks import check_followed, check_handles, check_launch, leaves
+from .checks import check_followed, check_handles, check_launch, leaves, warn_once
 from .launches import Called, Launched, StructValue, frozen, refs_in, settled
-from .memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
-
-# --- the run ----------------------------------------------------------------------------------------------------------
-
-_warned: set[tuple[str, str]] = set()
+from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
+from .take import Take
 
 
 class Run:
-    """Watches one run of a program. It checks in every run, and records in those of a backward."""
+    """Watches one run of a program. It checks in every run, and records in those of a backward.
 
-    def __init__(self, op: str, device: Any, stream: Any, recording: bool) -> None:
-        self.op, self.device, self.stream, self.recording = op, device, stream, recording
+    Args:
+        take: writes the run down, so that it can be repeated without the program's Python; None where it can't be.
+    """
+
+    def __init__(self, op: str, device: Any, stream: Any, recording: bool, take: Take | None) -> None:
+        self.op, self.device, self.stream, self.recording, self.take = op, device, stream, recording, take
+        self.maker = take or Maker()
         self.blocks: list[Block] = []
         self.events: list[Launched | Called] = []
         self.objects: list[Any] = []
@@ -56,6 +57,7 @@ class Run:
                 name,
                 bytes_of(tensor) if self.recording else tensor,
                 tensor,
+                self.maker,
                 given,
                 bytes_of(gradient) if gradient is not None else None,
                 active,
@@ -63,26 +65,24 @@ class Run:
             )
         )
 
-    def overlaps(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor shares memory with one that was added."""
-        low = tensor.data_ptr()
-        high = low + tensor.numel() * tensor.element_size()
-        return any(block.low < high and low < block.high for block in self.blocks)
-
     def block_of(self, array: Any) -> Block | None:
         pointer = array.ptr
         for block in self.blocks:
             if block.low <= pointer < block.high:
                 return block
-        if not self.recording:
+        if not self.recording and self.take is None:
             return None
         root = root_array(array)
         low, high = byte_range(root)
         if not low <= pointer < high:
             low, high = byte_range(array)
         whole: Any = wp.array(ptr=low, dtype=wp.uint8, shape=(high - low,), device=array.device)
-        block = Block(low, high, "an array of the program's own", wp.to_torch(whole), root)
+        block = Block(low, high, "an array of the program's own", wp.to_torch(whole), root, self.maker)
         self.blocks.append(block)
+        if self.take is not None:
+            self.take.adopt(root, low, high)
+            if root.device != self.device:
+                self.take.refuse("memory of another device")
         return block
 
     def ref(self, label: str, array: Any, use: Use) -> Ref:
@@ -112,16 +112,32 @@ class Run:
             "Tape.__enter__": "the op differentiates a program by itself; leave the tape out",
             "Thread.start": "launches of another thread aren't seen by the op; launch in the program's own",
         }.get(name, "take plain arrays")
-        function, _, early = name.partition(" by a name ")
-        if early:
-            advice = f"write wp.{function}, which the op can follow"
+        if " by a name " in name:
+            advice = f"write wp.{name.partition(' ')[0]}, which the op can follow"
         raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice}")
 
-    def made(self, value: Any) -> None:
+    def made(self, value: Any, call: dict[str, Any]) -> None:
         self.objects.append(value)
         remember(value)
+        if self.take is not None:
+            self._see(call.values())
+            self.take.make(value, call)
+
+    def change(self, value: Any, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        result = original(value, **call)
+        if self.take is not None:
+            self._see(call.values())
+            self.take.call(original, {"self": value, **call}, result)
+        return result
+
+    def _see(self, values: Iterable[Any]) -> None:
+        """Find the memory of all arrays."""
+        for array in (value for value in values if isinstance(value, wp.array) and value.size):
+            self.block_of(array)
 
     def read(self, name: str, array: Any) -> None:
+        if self.take is not None:
+            self.take.refuse(f"{name} reads an array")
         if self.recording and isinstance(array, wp.array) and array.size and is_float(array.dtype):
             block = self.block_of(array)
             if block is not None and block.active:
@@ -133,14 +149,14 @@ class Run:
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         kernel = call["kernel"]
+        call["record_tape"] = False
         if call["stream"] is None:
             if call["device"] is None:
                 call["device"] = self.device
             if self.stream is not None and wp.get_device(call["device"]) == self.device:
                 call["stream"] = self.stream
-        call["record_tape"] = False
         if not isinstance(kernel, wp.Kernel):
-            return original(**call)  # which has the message
+            return original(**call)
         if call["record_cmd"]:
             self.refuse("wp.launch(record_cmd=True)")
         arguments = (*call["inputs"], *call["outputs"])
@@ -152,19 +168,32 @@ class Run:
                 raise GradientError(
                     f"{self.op}: the program launches the adjoint of {kernel.key}, which has no adjoint itself"
                 )
+            if self.take is not None:
+                self.take.refuse("an adjoint launch of the program's own")
             return original(**call)
         effects, uses = uses_of(kernel)
         given = dict(leaves(kernel, arguments))
         check_launch(self.op, kernel, effects, given, call["dim"])
         device = call["device"] if call["stream"] is None else call["stream"].device
         objects = check_handles(self.op, kernel, effects, given, device)
+        if self.take is not None:
+            title = f"{self.op}: the program launches {kernel.key}"
+            for label in effects.handles.keys() & given.keys():
+                self.take.handle(title, label, effects.handles[label], int(given[label]))
+            self._see(given.values())
         if not self.recording:
             self._check_inputs(given, uses)
-            return original(**call)
+            return self._launch(original, call)
         spans = [(block.low, block.high) for block in self.blocks]
         check_followed(self.op, kernel, effects, given, spans)
         taken = self._arguments(kernel, names, arguments, uses)
         return self._record(original, call, kernel, effects, taken, objects)
+
+    def _launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        result = original(**call)
+        if self.take is not None:
+            self.take.launch(call)
+        return result
 
     def _check_inputs(self, given: dict[str, Any], uses: dict[str, Use]) -> None:
         """Refuse a launch that surely writes one of the program's inputs."""
@@ -224,7 +253,7 @@ class Run:
         for ref in refs:
             if ref.block is not None and ref.use.writes:
                 ref.block.overwrite(ref.low, ref.high)
-        result = original(**call)
+        result = self._launch(original, call)
         if not wanted:
             return result
         for ref in refs:
@@ -245,18 +274,16 @@ class Run:
         """A mesh's own arrays get no gradient from what the kernel asks the mesh."""
         arrays = (value.points, value.velocities) if isinstance(value, wp.Mesh) else ()
         blocks = [self.block_of(array) for array in arrays if isinstance(array, wp.array) and array.size]
-        if any(block is not None and block.active for block in blocks) and (self.op, "a mesh") not in _warned:
-            _warned.add((self.op, "a mesh"))
-            warnings.warn(
+        if any(block is not None and block.active for block in blocks):
+            warn_once(
+                (self.op, "a mesh"),
                 f"{self.op}: the program makes a mesh of arrays that require a gradient, which they don't get from what "
                 f"the kernel {kernel.key} asks the mesh",
-                GradientWarning,
-                stacklevel=2,
             )
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         reads, writes = LIBRARY[name]
-        title = f"wp.array.{name}" if name.endswith("_") else f"wp.{name}" if name == "copy" else f"wp.utils.{name}"
+        title = title_of(name)
         refs: dict[str, Ref] = {}
         for argument in dict.fromkeys((*reads, *writes)):
             array = call[argument]
@@ -269,6 +296,8 @@ class Run:
                 written = argument in writes
                 refs[argument] = self.ref(argument, array, Use(argument in reads, None, written, written, title, True))
         if not self.recording:
+            if self.take is not None:
+                self._see(call.values())
             return self._call(original, call)
         sources = [refs[a] for a in reads if a in refs and refs[a].live]
         targets = [refs[a] for a in writes if a in refs and refs[a].block is not None and refs[a].differentiable]
@@ -291,13 +320,10 @@ class Run:
         return result
 
     def _call(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
-        if self.stream is None:
-            return original(**call)
-        if "stream" in call:
-            call["stream"] = call["stream"] or self.stream
-            return original(**call)
-        with wp.ScopedStream(self.stream, sync_enter=False):
-            return original(**call)
+        result = original(**call)
+        if self.take is not None:
+            self.take.call(original, call, result)
+        return result
 
     # --- backward -----------------------------------------------------------------------------------------------------
 
@@ -313,7 +339,9 @@ class Run:
                         f"{self.op}: the program's gradient passes through {event.name}, which has none; keep it to "
                         f"ints, or write that step as a kernel"
                     )
-                event.adjoint()
+                if self.take is not None:
+                    self.take.adjoint(event)
+                event.adjoint(Ref.gradient_view)
             else:
                 self._launch_adjoint(event)
             for ref in event.refs:
@@ -330,13 +358,11 @@ class Run:
                 f"{self.op}: the program's gradient passes through the kernel {kernel.key}: {hazard.message} "
                 f"({hazard.site})"
             )
-        if hazards and (self.op, kernel.key) not in _warned:
-            _warned.add((self.op, kernel.key))
-            warnings.warn(
+        if hazards:
+            warn_once(
+                (self.op, kernel.key),
                 f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazards[0].site}: "
                 f"{hazards[0].message}",
-                GradientWarning,
-                stacklevel=2,
             )
         if not warp_code.backward_enabled(kernel):
             raise GradientError(
@@ -360,16 +386,8 @@ class Run:
                 adjoints.append(None if known is not None and known.attached_alone else array.grad)
             else:
                 adjoints.append(array._cls() if is_struct_instance(array) else None)
-        wp.launch(
-            kernel,
-            dim=event.dim,
-            inputs=arrays,
-            adj_inputs=adjoints,
-            adjoint=True,
-            record_tape=False,
-            stream=self.stream,
-            **event.options,
-        )
+        call = {"kernel": kernel, "dim": event.dim, "inputs": arrays, "adj_inputs": adjoints, "adjoint": True}
+        self._launch(wp.launch, {**call, "record_tape": False, "stream": self.stream, **event.options})
 
     def _rebuild(self, argument: Any, private: list[Any]) -> Any:
         if isinstance(argument, Ref):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from typing import Any
 
 import torch
@@ -12,9 +14,12 @@ from ..errors import SignatureError
 from ..kernel.signature import KernelSignature
 from ..launch import devices
 from ..plan.model import OpPlan, Slot
-from ..private import warp_code, warp_types
+from ..private import warp_code, warp_launch, warp_types
 from ..private.warp_calls import watching
 from .record import Run
+from .script import Script
+from .scripts import Key, Scripts
+from .take import Take
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -25,9 +30,11 @@ class Runner:
     def __init__(self, op: str, plan: OpPlan) -> None:
         self.op, self.plan = op, plan
         self.signature: KernelSignature = plan.kernel
-        self.function = plan.kernel.kernel.func
-        self._types = dict(warp_types.argument_types(plan.kernel.kernel))
+        self.program = plan.kernel.kernel
+        self.scripts = Scripts(self.program)
+        self._types = dict(warp_types.argument_types(self.program))
         self._slots = [slot for slot in plan.slots if slot.role != "size"]
+        self._arrays = [index for index, slot in enumerate(self._slots) if slot.is_array]
         self._numbers = [s for s in plan.inputs if not s.is_array and s.role != "tensor_scalar"]
 
     def preload(self, device: torch.device) -> None:
@@ -44,17 +51,26 @@ class Runner:
             values: tensors and numbers in the order of the function's arguments, structs field by field. Outputs,
                 in-out arrays, mutated arrays and scratch are written.
         """
-        run = self._begin(device, recording=False)
         working = list(values)
-        for index, (slot, value) in enumerate(zip(self._slots, values, strict=True)):
-            if slot.is_array and value is not None:
-                working[index] = value.contiguous()
-                if slot.role == "input":
-                    run.add(slot.label, working[index], given=True)
-        self._call(run, working)
-        for slot, value, work in zip(self._slots, values, working, strict=True):
-            if slot.is_array and work is not value and slot.role != "input":
-                value.copy_(work)
+        for index in self._arrays:
+            if values[index] is not None:
+                working[index] = values[index].contiguous()
+        given = tuple(working[index] for index in self._arrays)
+        key = self._key(device, working, given, ())
+        script = self.scripts.find(key)
+        if script is not None:
+            self._play(device, script, given)
+        else:
+            run = self._begin(device, False, given, key)
+            for index in self._arrays:
+                if working[index] is not None:
+                    run.add(self._slots[index].label, working[index], given=self._slots[index].role == "input")
+            with self._on(device):
+                self._call(run, working)
+            self.scripts.add(key, run.take)
+        for index in self._arrays:
+            if working[index] is not values[index] and self._slots[index].role != "input":
+                values[index].copy_(working[index])
 
     def backward(self, device: torch.device, values: tuple[Any, ...], gradients: Gradients) -> None:
         """Run the program on private copies, then the adjoints of its launches.
@@ -66,32 +82,76 @@ class Runner:
                 in-out array comes in as the cotangent and goes out as the gradient. None where none is wanted, or none
                 came.
         """
-        run = self._begin(device, recording=True)
         working = list(values)
-        buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for index, (slot, value, gradient) in enumerate(zip(self._slots, values, gradients, strict=True)):
-            if not slot.is_array or value is None:
-                continue
-            own = value.contiguous()
-            if slot.role in ("inout", "mutated") or run.overlaps(own):
-                own = own.clone()
-            working[index] = own
-            buffer = gradient
-            if gradient is not None and not gradient.is_contiguous():
-                buffer = gradient.contiguous()
-                buffers.append((gradient, buffer))
-            wanted = gradient is not None and slot.role in ("input", "inout")
-            arrived = gradient is not None and slot.role in ("output", "inout")
-            run.add(slot.label, own, slot.role == "input", buffer, active=wanted, reached=arrived)
-        self._call(run, working)
-        run.backward()
-        for gradient, buffer in buffers:
-            gradient.copy_(buffer)
+        own: list[torch.Tensor] = []
+        for index in self._arrays:
+            if values[index] is not None:
+                working[index] = values[index].contiguous()
+                if self._slots[index].role in ("inout", "mutated") or overlaps(working[index], own):
+                    working[index] = working[index].clone()
+                own.append(working[index])
+        buffers = [None if gradient is None else gradient.contiguous() for gradient in gradients]
+        given = (*(working[index] for index in self._arrays), *(buffers[index] for index in self._arrays))
+        key = self._key(device, working, given, tuple(buffer is not None for buffer in buffers))
+        script = self.scripts.find(key)
+        if script is not None:
+            self._play(device, script, given)
+        else:
+            run = self._begin(device, True, given, key)
+            for index in self._arrays:
+                slot, buffer = self._slots[index], buffers[index]
+                if working[index] is None:
+                    continue
+                wanted = buffer is not None and slot.role in ("input", "inout")
+                arrived = buffer is not None and slot.role in ("output", "inout")
+                run.add(slot.label, working[index], slot.role == "input", buffer, active=wanted, reached=arrived)
+            with self._on(device):
+                self._call(run, working)
+                run.backward()
+            self.scripts.add(key, run.take)
+        for gradient, buffer in zip(gradients, buffers, strict=True):
+            if gradient is not buffer and gradient is not None and buffer is not None:
+                gradient.copy_(buffer)
 
-    def _begin(self, device: torch.device, recording: bool) -> Run:
+    # --- runs that are repeated ---------------------------------------------------------------------------------------
+
+    def _key(
+        self, device: torch.device, values: list[Any], given: tuple[Any, ...], wanted: tuple[bool, ...]
+    ) -> Key | None:
+        """What a run depends on besides what its tensors hold; None where Warp is to see each launch."""
+        if warp_launch.followed():
+            return None
+        shapes = tuple(None if tensor is None else tensor.shape for tensor in given)
+        numbers = [value for slot, value in zip(self._slots, values, strict=True) if not slot.is_array]
+        return device, shapes, exact_bytes(numbers), wanted
+
+    def _take(self, device: torch.device, given: tuple[Any, ...]) -> Take | None:
+        """What writes a run down. It tells arrays by where they are, so that no two may share memory."""
+        tensors = [tensor for tensor in given if tensor is not None]
+        if any(overlaps(tensor, tensors[:count]) for count, tensor in enumerate(tensors)):
+            return None
+        take = Take(self.program.reads(), devices.concrete(device), devices.warp_device(device))
+        for index, tensor in enumerate(given):
+            if tensor is not None:
+                take.give(index, tensor)
+        return take
+
+    def _play(self, device: torch.device, script: Script, given: tuple[Any, ...]) -> None:
+        with self._on(device) if script.calls else contextlib.nullcontext():
+            script.play(device, given)
+
+    def _on(self, device: torch.device) -> Any:
+        """Warp's current device and stream are PyTorch's. The CPU has no stream."""
+        stream = devices.current_stream(device, devices.warp_device(device))
+        return wp.ScopedStream(stream, sync_enter=False)
+
+    # --- runs of the function -----------------------------------------------------------------------------------------
+
+    def _begin(self, device: torch.device, recording: bool, given: tuple[Any, ...], key: Key | None) -> Run:
         warp_code.runtime_ready()
         warp_device = devices.warp_device(device)
-        return Run(self.op, warp_device, devices.current_stream(device, warp_device), recording)
+        take = self._take(device, given) if key is not None and self.scripts.wanted() else None
+        return Run(self.op, warp_device, devices.current_stream(device, warp_device), recording, take)
 
     def _call(self, run: Run, values: list[Any]) -> None:
         named = dict(zip((slot.name for slot in self._slots), values, strict=True))
@@ -103,7 +163,7 @@ class Runner:
             else:
                 arguments.append(self._value(run, warp_type, self.plan.slot(argument.name), named[argument.name]))
         with watching(run):
-            result = self.function(*arguments)
+            result = self.program.func(*arguments)
         if result is not None:
             raise SignatureError(
                 f"{self.op}: the program returns a {type(result).__name__}; its results are what it writes into the "
@@ -137,6 +197,24 @@ class Runner:
         """Every number fits its type."""
         for slot in self._numbers:
             check_slot(self.op, slot, values[slot.name])
+
+
+def overlaps(tensor: torch.Tensor, others: list[torch.Tensor]) -> bool:
+    """Whether a dense tensor shares memory with one of others."""
+    low, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    return any(
+        other.data_ptr() < low + size and low < other.data_ptr() + other.numel() * other.element_size()
+        for other in others
+    )
+
+
+def exact_bytes(numbers: list[Any]) -> bytes:
+    """Numbers, and vectors of them, as bytes: 0.0 isn't -0.0 there, and a NaN is itself."""
+    flat: list[Any] = []
+    for value in numbers:
+        flat += value if isinstance(value, (list, tuple)) else (value,)
+    code = "".join("d" if isinstance(value, float) else "Q" for value in flat)
+    return struct.pack(f"={code}", *(v if isinstance(v, float) else v & 0xFFFFFFFFFFFFFFFF for v in flat))
 
 
 def array_of(tensor: torch.Tensor, dtype: Any, ndim: int, device: Any) -> Any:

@@ -18,7 +18,7 @@ import torch
 from ..arguments.callbacks import asked_for
 from ..calls.special import refuse_gradient
 from ..calls.ways import many
-from ..effects import analyse
+from ..effects import Effects, analyse
 from ..errors import GradientError, SignatureError
 from ..kernel.signature import inspect_kernel
 from ..plan.declaration import Declaration, Term
@@ -137,6 +137,9 @@ def _plan(plan: OpPlan, active: frozenset[str], values: bool) -> TangentPlan:
     names = Names({*(s.name for s in plan.slots), *(s.label for s in plan.slots)})
     twins = {s.name: names.fresh(f"tangent_{s.name}") for s in plan.arrays if _has_twin(s, active)}
     by_label = {s.label: twins.get(s.name) for s in plan.arrays if s.leaf.differentiable}
+    if plan.kernel.program:
+        tangents = {label: twin for label, twin in by_label.items() if twin is not None}
+        return TangentPlan(plan.kernel.kernel.tangent(tangents).plan(_declaration(plan, twins, frozenset())), twins)
     dropped = frozenset[str]() if values else _dropped(plan)
     written = frozenset(s.label for s in plan.arrays if s.role == "output")
     kernel = tangent_kernel(plan.kernel.kernel, by_label, dropped, written)
@@ -160,17 +163,20 @@ def why_none(plan: OpPlan) -> str | None:
     return None
 
 
-def _check(plan: OpPlan) -> None:
-    kernel = plan.kernel.kernel
-    if plan.kernel.program:
-        raise TangentError("a program has no tangent rule")
-    if not plan.kernel.enable_backward:
+def check_kernel(kernel: Any, effects: Effects) -> None:
+    """Refuse a kernel that has no tangent whatever its statements are."""
+    if not warp_code.backward_enabled(kernel):
         raise TangentError("the kernel is compiled without its backward (enable_backward=False)")
     if not warp_code.is_rewritable(kernel):
         raise TangentError("the kernel was made in a way of its own")
-    for hazard in plan.effects.hazards:
+    for hazard in effects.hazards:
         if hazard.kind == "counter":
             raise TangentError(f"{hazard.message} ({hazard.site})")
+
+
+def _check(plan: OpPlan) -> None:
+    if not plan.kernel.program:  # a program's launches are known when it runs
+        check_kernel(plan.kernel.kernel, plan.effects)
     for slot in plan.mutated:
         if slot.optional and slot.leaf.differentiable:
             raise TangentError(f"'{slot.label}' is changed in place, and may be None")

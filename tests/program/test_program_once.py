@@ -1,0 +1,575 @@
+"""A program's Python runs once per sizes, numbers and flags; then what it launched is launched again, never out of date."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import types
+import weakref
+
+import pytest
+import torch
+import warp as wp
+
+import test_program
+from cuda_stand_in import StandIn
+from support import check_against, close, leaf
+from test_program import accumulate, advance, blur, blur_reference, blur_twice, divide, generic_square, ping_pong, scale
+from warpops import ArgumentError, SignatureError, warp_program
+from warpops.launch import launcher
+from warpops.program.run import Runner
+from warpops.program.scripts import Scripts
+
+F = wp.array[float]
+Points = wp.array[wp.vec3]
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """How often Python of a program has run, in a list of one."""
+    count, call = [0], Runner._call
+
+    def counted(self, run, values):
+        count[0] += 1
+        call(self, run, values)
+
+    monkeypatch.setattr(Runner, "_call", counted)
+    return count
+
+
+@pytest.fixture(params=["short", "public"])
+def way(request, monkeypatch):
+    monkeypatch.setattr(launcher, "FAST", request.param == "short")
+
+
+@pytest.fixture
+def x():
+    return torch.rand(6)
+
+
+def program(name, signature="x[n] -> y[n]", **options):
+    return warp_program(signature, name=f"program_once::{name}", **options)
+
+
+# --- once -------------------------------------------------------------------------------------------------------------
+
+
+def test_once_for_the_forward_and_once_for_the_backward(runs, way):
+    @program("twice", scratch="tmp[n]")
+    def twice(x: F, y: F, tmp: F):
+        wp.launch(blur, dim=x.shape, inputs=[x], outputs=[tmp])
+        wp.launch(blur, dim=x.shape, inputs=[tmp], outputs=[y])
+
+    for _ in range(3):
+        check_against(twice, blur_reference, [torch.rand(6)])
+    assert runs == [2]
+    assert "runs once per sizes, numbers and flags" in " ".join(twice.explain().split())
+
+
+def test_once_per_sizes_and_numbers(runs):
+    @program("steps", scratch="tmp[n]")
+    def steps(x: F, y: F, tmp: F, count: int, s: float, last: bool):
+        wp.copy(y, x)
+        for _ in range(count):
+            wp.launch(blur, dim=x.shape, inputs=[y], outputs=[tmp])
+            y, tmp = tmp, y
+        if count % 2:
+            wp.copy(tmp, y)
+            y, tmp = tmp, y
+        if last:
+            wp.launch(scale, dim=x.shape, inputs=[y, s], outputs=[y])
+
+    calls = [(n, k, s, b) for n in (4, 5) for k in (1, 2) for s in (2.0, -3.0) for b in (True, False)]
+    for turn in range(3):
+        for n, k, s, b in calls:
+            x = torch.rand(n)
+            close(steps(x, k, s, b), blur_reference(x, k) * (s if b else 1.0))
+        assert runs == [len(calls)], turn
+
+
+def test_numbers_are_told_apart_exactly(runs):
+    @program("signs")
+    def signs(x: F, y: F, s: float):
+        wp.launch(scale, dim=x.shape, inputs=[x, math.copysign(1.0, s)], outputs=[y])
+
+    x = torch.ones(3)
+    for _ in range(2):
+        assert signs(x, 0.0).tolist() == [1.0] * 3
+        assert signs(x, -0.0).tolist() == [-1.0] * 3
+        assert signs(x, math.nan).tolist() == [1.0] * 3
+    assert runs == [3]
+
+
+def test_every_flag_of_a_backward(runs):
+    """Which gradients are wanted, and which came, is part of what a run depends on."""
+
+    @program("both", "x[n], w[n] -> y[n], z[n]")
+    def both(x: F, w: F, y: F, z: F):
+        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+        wp.launch(blur, dim=x.shape, inputs=[w], outputs=[z])
+
+    def reference(x, w):
+        return x * w, blur_reference(w, 1)
+
+    for _ in range(2):
+        for needs in ((True, True), (True, False), (False, True)):
+            for used in ((0, 1), (0,), (1,)):
+                inputs = [torch.rand(4, requires_grad=need) for need in needs]
+                got, want = (sum(f(*inputs)[k].sum() for k in used) for f in (both, reference))
+                if want.requires_grad:
+                    wanted = [t for t in inputs if t.requires_grad]
+                    found, known = (torch.autograd.grad(v, wanted, allow_unused=True) for v in (got, want))
+                    for a, b, t in zip(found, known, wanted, strict=True):
+                        close(a if a is not None else torch.zeros_like(t), b if b is not None else torch.zeros_like(t))
+                with torch.no_grad():
+                    close(both(*inputs)[0], reference(*inputs)[0])
+    assert runs[0] <= 1 + 9
+
+
+def test_types_strides_and_devices(runs):
+    @program("fourth", scratch="tmp[n]")
+    def fourth(
+        x: test_program.wp.array[test_program.Any], y: wp.array[test_program.Any], tmp: wp.array[test_program.Any]
+    ):
+        wp.launch(generic_square, dim=x.shape, inputs=[x], outputs=[tmp])
+        wp.launch(generic_square, dim=x.shape, inputs=[tmp], outputs=[y])
+
+    for _ in range(3):
+        for dtype in (torch.float32, torch.float64):
+            check_against(fourth, lambda x: x**4, [torch.rand(4, dtype=dtype)])
+            close(fourth(torch.rand(4, 2, dtype=dtype)[:, 0].fill_(2.0)), torch.full((4,), 16.0, dtype=dtype))
+    assert runs == [4]
+
+
+def test_a_structs_value(runs):
+    @program("scaled", "pair.a[n], pair.b[n] -> y[n]")
+    def scaled(pair: test_program.Pair, y: F):
+        wp.launch(test_program.combine, dim=y.shape, inputs=[pair], outputs=[y])
+
+    for s in (2.0, 3.0, 2.0, 3.0):
+        check_against(
+            lambda a, b, s=s: scaled({"a": a, "b": b, "s": s}),
+            lambda a, b, s=s: a * b * s,
+            [torch.rand(3), torch.rand(3)],
+        )
+    assert runs == [4]
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_that_share_memory_and_then_do_not(runs):
+    @program("times", "x[n], w[n] -> y[n]")
+    def times(x: F, w: F, y: F):
+        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+
+    for _ in range(2):
+        x, w = torch.rand(4), torch.rand(4)
+        close(times(x, x), x * x)
+        close(times(x, w), x * w)
+        both = torch.rand(6)
+        close(times(both[:4], both[2:]), both[:4] * both[2:])
+        check_against(lambda x: times(x, x), lambda x: x * x, [x])
+        check_against(times, lambda x, w: x * w, [x, w])
+
+
+def test_arrays_of_the_programs_own_start_anew(runs, way):
+    @program("total")
+    def total(x: F, y: F):
+        sums = wp.zeros(1, dtype=float, device=x.device)
+        other = wp.full(x.shape, 2.0, dtype=float, device=x.device)
+        wp.launch(accumulate, dim=x.shape, inputs=[x], outputs=[sums])
+        wp.launch(test_program.product, dim=x.shape, inputs=[x, wp.clone(other)], outputs=[other])
+        wp.launch(divide, dim=x.shape, inputs=[other, sums], outputs=[y])
+
+    for _ in range(3):
+        check_against(total, lambda x: 2.0 * x / (x * x).sum(), [torch.rand(5)])
+    assert runs == [2]
+
+
+def test_in_place_changes_are_made_at_each_call(runs):
+    @program("advanced", mutates="state")
+    def advanced(x: F, state: F, y: F):
+        wp.launch(test_program.product, dim=x.shape, inputs=[x, state], outputs=[y])
+        wp.launch(test_program.product, dim=x.shape, inputs=[y, x], outputs=[state])
+
+    x, state = torch.full((3,), 2.0), torch.ones(3)
+    for turn in range(3):
+        assert advanced(x, state).tolist() == [2.0 * 4.0**turn] * 3
+        assert state.tolist() == [4.0 ** (turn + 1)] * 3
+    assert runs == [1]
+
+
+def test_nothing_remembered_holds_memory():
+    @program("held", scratch="tmp[n]")
+    def held(x: F, y: F, tmp: F):
+        own = wp.zeros(x.shape, dtype=float, device=x.device)
+        wp.launch(blur, dim=x.shape, inputs=[x], outputs=[own])
+        wp.launch(blur, dim=x.shape, inputs=[own], outputs=[tmp])
+        wp.launch(blur, dim=x.shape, inputs=[tmp], outputs=[y])
+
+    made, make = [], wp.array.__init__
+
+    def noted(array, *args, **kwargs):
+        made.append(weakref.ref(array))
+        make(array, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wp.array, "__init__", noted)
+        for _ in range(2):
+            x = leaf(torch.rand(4))
+            y = held(x)
+            y.sum().backward()
+            seen = [weakref.ref(tensor) for tensor in (x, y, x.grad)]
+            del x, y
+            gc.collect()
+            assert not any(reference() is not None for reference in (*seen, *made))
+    scripts = held._instances.only.launcher.scripts
+    for n in range(200):
+        held(torch.rand(n))
+    assert len(scripts._found) <= 64
+
+
+def test_sizes_that_always_change_are_not_all_written_down(monkeypatch):
+    written, add = [], Scripts.add
+    monkeypatch.setattr(
+        Scripts, "add", lambda self, key, take: (written.append(take is not None), add(self, key, take))
+    )
+
+    @program("changing")
+    def changing(x: F, y: F, s: float):
+        wp.launch(scale, dim=x.shape, inputs=[x, s], outputs=[y])
+
+    x = torch.ones(2)
+    for k in range(200):
+        assert changing(x, float(k))[0] == k
+    assert sum(written) < 100
+
+
+# --- what it reads ----------------------------------------------------------------------------------------------------
+
+STEPS = 2
+PULL = wp.vec3(0.0, 1.0, 0.0)
+settings = types.ModuleType("settings")
+settings.factor = 2.0
+
+
+def factor_of(times):
+    return settings.factor * times
+
+
+@program("by_globals")
+def by_globals(x: F, y: F):
+    wp.copy(y, x)
+    for _ in range(STEPS):
+        wp.launch(scale, dim=x.shape, inputs=[y, factor_of(1.0)], outputs=[y])
+
+
+def test_globals_are_compared_at_each_call(runs, monkeypatch):
+    x = torch.ones(3)
+    for steps, factor in ((2, 2.0), (2, 2.0), (3, 2.0), (3, 5.0), (2, 2.0), (2, 2.0)):
+        monkeypatch.setattr(sys.modules[__name__], "STEPS", steps)
+        monkeypatch.setattr(settings, "factor", factor)
+        assert by_globals(x).tolist() == [factor**steps] * 3
+    monkeypatch.setattr(sys.modules[__name__], "factor_of", lambda times: 7.0)
+    assert by_globals(x).tolist() == [49.0] * 3
+    assert "its Python" in by_globals.explain()
+    assert runs[0] <= 6
+
+
+@program("by_vector", "p[n] -> q[n]")
+def by_vector(p: Points, q: Points):
+    wp.launch(advance, dim=p.shape, inputs=[p, p, 1.0, PULL], outputs=[q])
+
+
+def test_a_vector_that_is_changed_in_place(runs):
+    p = torch.ones(2, 3)
+    for pull in (1.0, 1.0, 2.0, 2.0):
+        PULL[1] = pull
+        assert by_vector(p).tolist() == [[2.0, 2.0 - 3.0 * pull, 2.0]] * 2
+    assert runs == [2]
+
+
+def test_closure_cells_are_compared_at_each_call(runs):
+    s, used = 2.0, scale
+
+    @program("closed")
+    def closed(x: F, y: F):
+        wp.launch(used, dim=x.shape, inputs=[x, s], outputs=[y])
+
+    @wp.kernel
+    def added(x: F, s: float, y: F):
+        i = wp.tid()
+        y[i] = x[i] + s
+
+    x = torch.full((3,), 3.0)
+    assert [closed(x)[0].item() for _ in range(2)] == [6.0] * 2
+    s = 4.0
+    assert [closed(x)[0].item() for _ in range(2)] == [12.0] * 2
+    used = added
+    assert [closed(x)[0].item() for _ in range(2)] == [7.0] * 2
+    assert runs == [3]
+
+
+def test_a_kernels_code_that_is_replaced(runs):
+    module = wp.get_module("test_program_once_replaced")
+
+    @wp.kernel(module=module)
+    def doubled(x: F, y: F):
+        i = wp.tid()
+        y[i] = 2.0 * x[i]
+
+    @program("replaced")
+    def replaced(x: F, y: F):
+        wp.launch(doubled, dim=x.shape, inputs=[x], outputs=[y])
+
+    for _ in range(2):
+        assert replaced(torch.ones(2)).tolist() == [2.0] * 2
+
+        @wp.kernel(module=module)
+        def another(x: F):
+            x[wp.tid()] = 1.0
+
+        assert replaced(torch.ones(2)).tolist() == [2.0] * 2
+    assert runs == [1]
+
+
+LOG: list[int] = []
+TABLE = {"factor": 2.0}
+
+
+class Config:
+    factor = 2.0
+
+
+def imports(x: F, y: F):
+    import math as m
+
+    wp.launch(scale, dim=x.shape, inputs=[x, m.sqrt(4.0)], outputs=[y])
+
+
+def logs(x: F, y: F):
+    LOG.append(1)
+    wp.launch(scale, dim=x.shape, inputs=[x, 2.0], outputs=[y])
+
+
+def prints(x: F, y: F):
+    print(end="")
+    wp.launch(scale, dim=x.shape, inputs=[x, 2.0], outputs=[y])
+
+
+def looks_up(x: F, y: F):
+    wp.launch(scale, dim=x.shape, inputs=[x, TABLE["factor"]], outputs=[y])
+
+
+def configured(x: F, y: F):
+    wp.launch(scale, dim=x.shape, inputs=[x, Config.factor], outputs=[y])
+
+
+def by_address(x: F, y: F):
+    wp.launch(scale, dim=x.shape, inputs=[x, 2.0 if x.ptr else 0.0], outputs=[y])
+
+
+def by_helper(x: F, y: F):
+    logs(x, y)
+
+
+def by_comprehension(x: F, y: F):
+    wp.launch(scale, dim=x.shape, inputs=[x, sum([TABLE[key] for key in ("factor",)])], outputs=[y])
+
+
+def sets_a_global(x: F, y: F):
+    global _unused
+    _unused = 1
+    wp.launch(scale, dim=x.shape, inputs=[x, 2.0], outputs=[y])
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "what"),
+    [
+        (imports, "import math as m", "sets, imports or defines math"),
+        (logs, "LOG.append(1)", "uses LOG"),
+        (prints, 'print(end="")', "uses print"),
+        (looks_up, "wp.launch(", "uses TABLE"),
+        (configured, "wp.launch(", "uses Config"),
+        (by_address, "wp.launch(", "reads .ptr"),
+        (by_helper, "LOG.append(1)", "uses LOG"),
+        (by_comprehension, "wp.launch(", "uses TABLE"),
+        (sets_a_global, "_unused = 1", "sets, imports or defines _unused"),
+    ],
+)
+def test_what_may_change_unseen_runs_at_every_call(runs, function, code, what):
+    op = program(function.__name__)(function)
+    for _ in range(3):
+        check_against(op, lambda x: 2.0 * x, [torch.rand(3)])
+    assert runs == [6]
+    text = " ".join(op.explain().split())
+    assert "runs at every call: line " in text and code in text and what in text
+
+
+def test_what_only_the_run_shows(runs):
+    """The result of a sum goes into Python's hands; nothing in the code says so."""
+
+    @program("by_sum", nondiff="x")
+    def by_sum(x: F, y: F):
+        wp.launch(scale, dim=x.shape, inputs=[x, float(wp.utils.array_sum(x))], outputs=[y])
+
+    @program("by_text", nondiff="x")
+    def by_text(x: F, y: F):
+        wp.launch(scale, dim=x.shape, inputs=[x, 2.0 if f"{x}" == "[1. 1.]" else 3.0], outputs=[y])
+
+    for k in (1.0, 2.0, 3.0):
+        assert by_sum(torch.full((2,), k)).tolist() == [2.0 * k * k] * 2
+        assert by_text(torch.full((2,), k)).tolist() == [(2.0 if k == 1.0 else 3.0) * k] * 2
+    assert runs == [6]
+
+
+# --- what is checked --------------------------------------------------------------------------------------------------
+
+
+def test_launches_inside_are_checked_at_each_new_size():
+    @program("reaching", "x[n], w[k] -> y[n]")
+    def reaching(x: F, w: F, y: F):
+        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+
+    for _ in range(2):
+        close(reaching(torch.ones(3), torch.ones(3)), torch.ones(3))
+        with pytest.raises(ArgumentError, match="'w' is indexed up to 2 on axis 0, and has size 2"):
+            reaching(torch.ones(3), torch.ones(2))
+
+
+def test_a_program_that_fails_fails_each_time(runs):
+    @program("picky")
+    def picky(x: F, y: F, k: int):
+        if k > 2:
+            raise ValueError("too many")
+        wp.launch(test_program.square_in_place, dim=x.shape, inputs=[x if k == 2 else y])
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="too many"):
+            picky(torch.ones(2), 3)
+        with pytest.raises(SignatureError, match="'x' is an input"):
+            picky(torch.ones(2), 2)
+        assert picky(torch.ones(2), 1).tolist() == [0.0] * 2
+    assert runs == [5]
+
+
+# --- objects of Warp --------------------------------------------------------------------------------------------------
+
+
+@wp.kernel
+def spread(grid: wp.uint64, p: Points, y: F):
+    i = wp.tid()
+    total = float(0.0)
+    for j in wp.hash_grid_query(grid, p[i], 2.0):
+        d = p[i] - p[j]
+        total += wp.dot(d, d)
+    y[i] = total
+
+
+@wp.kernel
+def height(mesh: wp.uint64, p: Points, y: F):
+    i = wp.tid()
+    query = wp.mesh_query_point(mesh, p[i], 1.0e6)
+    if query.result:
+        y[i] = wp.length(p[i] - wp.mesh_eval_position(mesh, query.face, query.u, query.v))
+
+
+@program("grid", "p[n] -> y[n]")
+def grid_program(p: Points, y: F):
+    grid = wp.HashGrid(4, 4, 4, device=p.device)
+    grid.build(p, 2.0)
+    wp.launch(spread, dim=p.shape, inputs=[grid.id, p, y])
+
+
+def test_a_grid_is_built_anew_at_each_call(runs, way):
+    for _ in range(3):
+        p = (torch.rand(5, 3) * 0.5).requires_grad_()
+        want = ((p[:, None] - p[None]) ** 2).sum((1, 2))
+        found = grid_program(p)
+        close(found, want)
+        close(torch.autograd.grad(found.sum(), p)[0], torch.autograd.grad(want.sum(), p)[0])
+    assert runs[0] <= 2
+
+
+def test_a_mesh_is_made_and_refit_at_each_call(runs):
+    @program("mesh", "p[n], corners[k], faces[f], lift[k] -> y[n]", nondiff="corners, lift")
+    def mesh_program(p: Points, corners: Points, faces: wp.array[int], lift: Points, y: F):
+        moved = wp.clone(corners)
+        mesh = wp.Mesh(points=moved, indices=faces)
+        wp.copy(moved, lift)
+        mesh.refit()
+        wp.launch(height, dim=p.shape, inputs=[mesh.id, p, y])
+
+    corners = torch.tensor([[-9.0, -9.0, 0.0], [9.0, -9.0, 0.0], [0.0, 9.0, 0.0]])
+    faces = torch.tensor([0, 1, 2], dtype=torch.int32)
+    for lift in (1.0, 2.0, -3.0):
+        p = (torch.rand(4, 3) + torch.tensor([0.0, 0.0, 5.0])).requires_grad_()
+        found = mesh_program(p, corners, faces, corners + torch.tensor([0.0, 0.0, lift]))
+        close(found, p[:, 2] - lift)
+        close(torch.autograd.grad(found.sum(), p)[0], torch.tensor([[0.0, 0.0, 1.0]]).expand(4, 3), atol=1e-4)
+    assert runs == [2]
+
+
+def test_a_handle_whose_object_is_gone(runs):
+    grid = wp.HashGrid(4, 4, 4)
+    p = torch.rand(5, 3)
+    grid.build(wp.from_torch(p, dtype=wp.vec3), 2.0)
+    handle = grid.id
+
+    @program("held_grid", "p[n] -> y[n]")
+    def held_grid(p: Points, y: F):
+        wp.launch(spread, dim=p.shape, inputs=[handle, p, y])
+
+    for _ in range(2):
+        close(held_grid(p), ((p[:, None] - p[None]) ** 2).sum((1, 2)))
+    assert runs == [1]
+    del grid
+    gc.collect()
+    with pytest.raises(ArgumentError, match="which no live object has"):
+        held_grid(p)
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_launch_and_call_goes_to_pytorchs_stream(monkeypatch):
+    """One scope around the function, or the repetition, makes PyTorch's stream Warp's own."""
+    scopes = []
+
+    class Scope:
+        def __init__(self, stream, sync_enter=True):
+            assert not sync_enter
+            self.stream = stream
+
+        def __enter__(self):
+            scopes.append(self.stream.cuda_stream)
+
+        def __exit__(self, *error):
+            scopes.append(None)
+
+    @program("streamed", scratch="tmp[n]")
+    def streamed(x: F, y: F, tmp: F):
+        wp.launch(blur, dim=x.shape, inputs=[x], outputs=[tmp])
+        wp.launch(blur, dim=x.shape, inputs=[tmp], outputs=[y])
+
+    with StandIn() as cuda:
+        cuda.patch(wp, "ScopedStream", Scope)
+        for handle in (17, 23, 29):
+            cuda.use_stream(0, handle)
+            cuda.launched.clear()
+            check_against(streamed, blur_reference, [torch.rand(4)])
+            assert {launched.stream for launched in cuda.launched if launched.kernel.startswith("blur")} == {handle}
+        assert scopes == [17, None, 17, None]
+
+
+def test_others_are_left_alone(runs):
+    """Programs of other tests stay what they were: compiled, under vmap, with a retained graph."""
+    for _ in range(2):
+        x = leaf(torch.rand(6))
+        run = torch.compile(blur_twice, fullgraph=True, backend="aot_eager")
+        check_against(run, blur_reference, [x])
+        close(
+            torch.vmap(ping_pong, in_dims=(0, None))(torch.ones(2, 6) / 2, 3), blur_reference(torch.ones(2, 6) / 2, 3)
+        )

@@ -1,0 +1,57 @@
+"""The scripts of a program, by what its runs depended on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..private import locks
+from .kernel import Program
+from .reads import Reads
+from .script import Script
+from .take import Take
+
+Key = tuple[torch.device, tuple[torch.Size | None, ...], bytes, tuple[bool, ...]]
+"""The device, the shapes of the tensors, the numbers, and which gradients there are."""
+
+_KEPT = 64
+_PATIENCE = 64
+"""After as many runs in a row whose sizes or numbers were new, only each eighth is written down."""
+
+_lock = locks.plain()
+
+
+class Scripts:
+    """The latest scripts of one program, on all devices."""
+
+    __slots__ = ("_found", "_missed", "_program")
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._found: dict[Any, tuple[Reads, Script]] = {}
+        self._missed = 0
+
+    def find(self, key: Key | None) -> Script | None:
+        """The script of a run; None where there is none, or the program would read something else now."""
+        found = self._found.get(key)
+        if found is None or not found[0].same():
+            return None
+        self._missed = 0
+        return found[1]
+
+    def wanted(self) -> bool:
+        """Whether the run that there is no script for is to be written down."""
+        self._missed += 1
+        return self._program.reads().why is None and (self._missed <= _PATIENCE or self._missed % 8 == 0)
+
+    def add(self, key: Key | None, take: Take | None) -> None:
+        """Keep what was written down."""
+        script = take.script() if take is not None else None
+        if take is None or script is None or not take.reads.same():
+            return
+        with _lock:
+            self._found.pop(key, None)
+            if len(self._found) >= _KEPT:
+                del self._found[next(iter(self._found))]
+            self._found[key] = take.reads, script

@@ -1,0 +1,194 @@
+"""Writing a run of a program down while it goes on, so that it can be repeated without the program's Python."""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import warp as wp
+
+from ..kernel.signature import inspect_kernel
+from ..launch.launcher import Launcher
+from ..launch.packing import POINTER, Image
+from ..private import warp_launch, warp_types
+from ..private.warp_calls import is_other_array
+from ..private.warp_types import OBJECTS
+from .launches import Called, frozen
+from .memory import Maker
+from .reads import Reads
+from .script import OWN, Adjoint, Array, Call, Copy, Handle, Launch, LaunchOfObjects, Make, Object, Place, Script, Step
+
+_ALIGNED = 64
+
+
+class Take(Maker):
+    """Writes down a run while it goes on."""
+
+    def __init__(self, reads: Reads, device: torch.device, warp_device: Any) -> None:
+        self.reads, self.device, self.warp_device = reads, device, warp_device
+        self.why: str | None = None
+        """What of the run can't be repeated so."""
+        self.steps: list[Step] = []
+        self._calls = False
+        self._sizes = [0, 0]
+        self._ranges: list[tuple[int, int, int, int]] = []
+        self._objects: list[Any] = []
+        self._held: list[Any] = []
+        """Memory of the run, whose addresses mean something as long as it isn't freed."""
+        self._launchers: dict[Any, Launcher] = {}
+
+    def script(self) -> Script | None:
+        return (
+            None if self.why is not None else Script((self._sizes[0], self._sizes[1]), tuple(self.steps), self._calls)
+        )
+
+    def refuse(self, why: str) -> None:
+        self.why = self.why or why
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def give(self, index: int, tensor: torch.Tensor) -> None:
+        """A tensor that a repetition is given, dense, by its number among those."""
+        if tensor.numel():
+            low = tensor.data_ptr()
+            self._ranges.append((low, low + tensor.numel() * tensor.element_size(), len(OWN) + index, 0))
+
+    def adopt(self, owner: Any, low: int, high: int, kind: str = "empty") -> Place:
+        """Memory that the run has made for itself."""
+        index = OWN.index(kind)
+        place = Place(index, self._sizes[index])
+        self._sizes[index] += high - low + -(high - low) % _ALIGNED
+        self._ranges.append((low, high, *(place.index, place.offset)))
+        self._held.append(owner)
+        return place
+
+    def zeros(self, like: torch.Tensor) -> torch.Tensor:
+        made = super().zeros(like)
+        self.adopt(made, made.data_ptr(), made.data_ptr() + made.numel(), "zeros")
+        return made
+
+    def copy(self, memory: torch.Tensor) -> torch.Tensor:
+        made = super().copy(memory)
+        source = self._place(memory.data_ptr())
+        target = self.adopt(made, made.data_ptr(), made.data_ptr() + made.numel())
+        if source is not None:
+            self.steps.append(Copy(target, source, made.numel()))
+        return made
+
+    def _place(self, address: int) -> Place | None:
+        for end in (0, 1):  # an empty view may begin where memory ends
+            for low, high, index, offset in self._ranges:
+                if low <= address < high + end:
+                    return Place(index, offset + address - low)
+        self.refuse("memory that the op didn't see being made")
+        return None
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def launch(self, call: dict[str, Any]) -> None:
+        """A launch that was made."""
+        if self.why is not None:
+            return
+        dims = call["dim"] if isinstance(call["dim"], Sequence) else (call["dim"],)
+        dims = tuple(map(operator.index, dims))
+        if math.prod(dims) == 0:
+            return
+        device = call["device"] if call["stream"] is None else call["stream"].device
+        if call["max_blocks"] or wp.get_device(device) != self.warp_device:
+            self.refuse("a launch with max_blocks, or on another device")
+            return
+        packed = warp_launch.packed(call)
+        if packed is None:
+            self.refuse("a launch that is several to Warp")
+            return
+        try:
+            launcher = self._launcher(packed.kernel, call["block_dim"])
+        except ValueError as error:
+            self.refuse(str(error))
+            return
+        image, objects = self._image(launcher, packed, call["adjoint"])
+        if self.why is None:
+            made = Launch(launcher, self.device, dims, image, call["adjoint"])
+            self.steps.append(LaunchOfObjects(made, objects) if objects else made)
+
+    def _launcher(self, kernel: Any, block_dim: int | None) -> Launcher:
+        key = kernel, block_dim
+        if key not in self._launchers:
+            self._launchers[key] = Launcher(inspect_kernel(kernel), block_dim, False, None)
+        return self._launchers[key]
+
+    def _image(self, launcher: Launcher, packed: warp_launch.Packed, adjoint: bool) -> tuple[Image, tuple[int, ...]]:
+        types = [warp_type for _, warp_type in warp_types.argument_types(launcher.kernel)]
+        offsets, size = launcher.layout.offsets, launcher.layout.size
+        second = size + -size % 16 if adjoint else 0
+        made = bytearray(second + size)
+        places: list[tuple[int, int]] = []
+        ids: list[tuple[int, int]] = []
+        for first, arguments in ((0, packed.arguments), (second, packed.adjoints)):
+            for start, warp_type, argument in zip(offsets, types, arguments, strict=False):
+                at = first + start
+                made[at : at + len(argument)] = argument
+                for leaf, leaf_type in warp_types.leaves_in_c(warp_type, at):
+                    if warp_types.is_array(leaf_type):
+                        for pointer in (leaf, leaf + POINTER):
+                            (address,) = struct.unpack_from("=Q", made, pointer)
+                            place = self._place(address) if address else None
+                            if place is not None:
+                                struct.pack_into("=Q", made, pointer, place.offset)
+                                places.append((place.index, pointer))
+                    elif leaf_type in (wp.uint64, wp.int64):
+                        (number,) = struct.unpack_from("=Q", made, leaf)
+                        ids += [(k, leaf) for k, value in enumerate(self._objects) if value.id == number]
+        copies = tuple((8 * k, leaf, 8) for k, (_, leaf) in enumerate(ids))
+        starts = (*offsets, *(second + offset for offset in offsets if second))
+        return Image(bytes(made), second, tuple(places), copies, (), starts), tuple(index for index, _ in ids)
+
+    def call(self, function: Callable[..., Any], call: dict[str, Any], result: Any = None) -> None:
+        """A call of a function of Warp's that was made."""
+        self.steps.append(self._call(function, call))
+        if result is not None:
+            self.refuse("the result of a function of Warp's")
+
+    def make(self, value: Any, call: dict[str, Any]) -> None:
+        """An object that was made."""
+        self.steps.append(Make(self._call(type(value), call)))
+        self._objects.append(value)
+
+    def _call(self, function: Callable[..., Any], call: dict[str, Any]) -> Call:
+        self._calls = True
+        return Call(function, {name: self._given(value) for name, value in call.items()})
+
+    def _given(self, value: Any) -> Any:
+        if isinstance(value, wp.array):
+            names = ("dtype", "shape", "strides", "device")
+            layout = {name: getattr(value, name) for name in names}
+            return Array(self._place(value.ptr) if value.size else None, layout)
+        if isinstance(value, OBJECTS):
+            known = [k for k, one in enumerate(self._objects) if one is value]
+            if known:
+                return Object(known[0])
+        if isinstance(value, OBJECTS) or (is_other_array(value) and not warp_types.is_number(value)):
+            self.refuse("an object that isn't the program's own")
+        if isinstance(value, int) and any(value == one.id for one in self._objects):
+            self.refuse("the id of an object in an array")
+        return frozen(value)
+
+    def adjoint(self, called: Called) -> None:
+        """The adjoint of a call, before it is run."""
+        gradients = {}
+        for ref in called.refs:
+            if ref.block is not None and ref.live:
+                memory = ref.block.gradient_memory()
+                place = self._place(memory.data_ptr() + ref.low - ref.block.low)
+                if place is not None:
+                    gradients[id(ref)] = place
+        self.steps.append(Adjoint(called, gradients))
+
+    def handle(self, title: str, label: str, kinds: frozenset[str], handle: int) -> None:
+        """A handle that a launch was given."""
+        if all(handle != value.id for value in self._objects):
+            self.steps.append(Handle(title, label, kinds, handle, self.device))

@@ -1,0 +1,244 @@
+"""The tangent of a program: the same function, run on values and tangents.
+
+Each launch becomes one of the kernel's tangent kernel, each copy, fill and scan is made of the tangents too. What comes of it are
+launches and calls like a program's own, so that the tangent of a program is a program: it has a backward, its runs are
+repeated, and it has a tangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import warp as wp
+
+from ..errors import GradientError
+from ..private import warp_calls, warp_launch, warp_types
+from ..private.warp_calls import LIBRARY, Watcher, byte_range, root_array, title_of, watching
+from ..rewrite.source import Names
+from ..rewrite.tangent import tangent_kernel
+from ..rewrite.tangent_scope import MixedArraysError, TangentError
+from ..transforms.tangents import check_kernel
+from .checks import leaves, leaves_of
+from .kernel import Program
+from .memory import is_float, uses_of
+from .reads import Reads
+
+
+class TangentProgram(Program):
+    """The tangent of a program, as a program: its arguments, then one array for each tangent."""
+
+    def __init__(self, of: Program, twins: Mapping[str, str]) -> None:
+        self.of, self.twins = of, twins
+        self.kernels: dict[Any, Any] = {}
+        """The tangent kernels, by the kernel and which arrays have a tangent."""
+        types = dict(warp_types.argument_types(of))
+
+        def run(*arguments: Any) -> None:
+            own = dict(zip(types, arguments[: len(types)], strict=True))
+            tangents = dict(zip(twins.values(), arguments[len(types) :], strict=True))
+            twice = Twice(self, warp_calls.watcher())
+            for name, value in own.items():
+                for label, array in leaves_of(name, value):
+                    if isinstance(array, wp.array) and array.size and is_float(array.dtype):
+                        twin = tangents.get(twins.get(label, ""))
+                        twice.add(array, twin)
+            with watching(twice):
+                of.func(*own.values())
+
+        run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
+        run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
+        super().__init__(run, [*types.items(), *((twin, _type_at(types, label)) for label, twin in twins.items())])
+        self.adj.filename, self.adj.fun_lineno = of.adj.filename, of.adj.fun_lineno
+
+    def reads(self) -> Reads:
+        return self.of.reads()
+
+    def kernel(self, kernel: Any, given: Mapping[str, Any], active: frozenset[str]) -> tuple[Any, tuple[str, ...]]:
+        """The tangent kernel of a kernel, and the arrays that it takes the tangents of, in its order.
+
+        Args:
+            kernel: a concrete one.
+            given: its arguments by label.
+            active: the arrays that have a tangent, by label.
+
+        Raises:
+            TangentError: it has none.
+        """
+        floats = tuple(label for label, value in given.items() if isinstance(value, wp.array) and is_float(value.dtype))
+        key = kernel, floats, active
+        found = self.kernels.get(key)
+        if found is None:
+            effects, uses = uses_of(kernel)
+            check_kernel(kernel, effects)
+            written = frozenset(label for label in floats if label not in uses or uses[label].writes)
+            every = [label for label, value in array_labels(kernel) if is_float(value)]
+            try:
+                found = _make(kernel, every, active | written, written)
+            except MixedArraysError:
+                found = _make(kernel, every, frozenset(floats), written)
+            self.kernels[key] = found
+        return found
+
+
+def _make(kernel: Any, every: list[str], twins: frozenset[str], written: frozenset[str]) -> tuple[Any, tuple[str, ...]]:
+    names = Names({label.partition(".")[0] for label in every} | {n for n, _ in warp_types.argument_types(kernel)})
+    wanted = {label: names.fresh(f"tangent_{label.replace('.', '_')}") if label in twins else None for label in every}
+    taken = tuple(label for label in every if wanted[label] is not None)
+    return tangent_kernel(kernel, wanted, frozenset(), written), taken
+
+
+def array_labels(kernel: Any) -> list[tuple[str, Any]]:
+    """The arrays of a kernel's arguments by label, with their element types; of a struct, its fields."""
+    found: list[tuple[str, Any]] = []
+    waiting = list(warp_types.argument_types(kernel))
+    while waiting:
+        label, warp_type = waiting.pop(0)
+        fields = warp_types.struct_fields(warp_type)
+        if fields is not None:
+            waiting[:0] = [(f"{label}.{name}", field) for name, field in fields.items()]
+        elif warp_types.is_array(warp_type):
+            found.append((label, warp_type.dtype))
+    return found
+
+
+def _type_at(types: Mapping[str, Any], label: str) -> Any:
+    head, *rest = label.split(".")
+    found = types[head]
+    for part in rest:
+        found = (warp_types.struct_fields(found) or {})[part]
+    return found
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Twin:
+    """A piece of memory, and that of its tangent."""
+
+    low: int
+    high: int
+    owner: Any
+    tangent: Any = None
+    """An array that begins where the memory does; None while the tangent is zero, and nobody has asked for it."""
+    active: bool = False
+    """The tangent may be anything but zero."""
+
+
+class Twice:
+    """Watches one run of a program, and makes of each launch and call those on values and tangents."""
+
+    def __init__(self, program: TangentProgram, outer: Watcher) -> None:
+        self.program, self.outer = program, outer
+        self.blocks: list[Twin] = []
+        self.op = outer.op
+
+    def add(self, array: Any, tangent: Any) -> None:
+        """One of the program's arguments, with its tangent; None where that is zero."""
+        self.blocks.append(Twin(*byte_range(array), array, tangent, tangent is not None))
+
+    def block_of(self, array: Any) -> Twin:
+        for block in self.blocks:
+            if block.low <= array.ptr < block.high:
+                return block
+        root = root_array(array)
+        low, high = byte_range(root)
+        if not low <= array.ptr < high:
+            low, high = byte_range(array)
+        self.blocks.append(Twin(low, high, root))
+        return self.blocks[-1]
+
+    def active(self, value: Any) -> bool:
+        plain = isinstance(value, wp.array) and value.size and is_float(value.dtype)
+        return bool(plain) and self.block_of(value).active
+
+    def twin(self, array: Any) -> Any:
+        """The tangent of an array: a view like it into the tangent's memory."""
+        if not array.size:
+            return array
+        block = self.block_of(array)
+        if block.tangent is None:
+            with watching(self.outer):
+                block.tangent = wp.zeros(block.high - block.low, dtype=wp.uint8, device=array.device)
+        made: Any = wp.array(
+            ptr=block.tangent.ptr + array.ptr - block.low,
+            dtype=array.dtype,
+            shape=array.shape,
+            strides=array.strides,
+            device=array.device,
+        )
+        made._ref = block.tangent
+        return made
+
+    def no_tangent(self, what: str) -> NoReturn:
+        raise GradientError(
+            f"{self.op}: the program's tangent passes through {what}; second derivatives and jvp can't be had, unless "
+            f"the op gets a differentiable backward with register_backward, or with the option backward"
+        )
+
+    # --- what Warp's functions come to --------------------------------------------------------------------------------
+
+    def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        kernel, arguments = call["kernel"], (*call["inputs"], *call["outputs"])
+        if not isinstance(kernel, wp.Kernel) or call["record_cmd"]:
+            return self.outer.launch(original, call)
+        if len(arguments) != sum(1 for _ in warp_types.argument_types(kernel)):
+            return self.outer.launch(original, call)
+        given = dict(leaves(kernel, arguments))
+        active = frozenset(label for label, value in given.items() if self.active(value))
+        if not active:
+            return self.outer.launch(original, call)
+        if call["adjoint"]:
+            self.no_tangent(f"the adjoint of the kernel {kernel.key}, which has none")
+        if kernel.is_generic:
+            packed = warp_launch.packed(call)
+            if packed is None:
+                return self.outer.launch(original, call)
+            kernel = packed.kernel
+        try:
+            made, labels = self.program.kernel(kernel, given, active)
+        except TangentError as error:
+            self.no_tangent(f"the kernel {kernel.key}, which has none: {error}")
+        twins = [self.twin(given[label]) if given[label] is not None else None for label in labels]
+        result = self.outer.launch(original, {**call, "kernel": made, "inputs": [*arguments, *twins], "outputs": []})
+        for label in labels:
+            value = given[label]
+            if isinstance(value, wp.array) and value.size:
+                self.block_of(value).active = True
+        return result
+
+    def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        reads, writes = LIBRARY[name]
+        sources = [argument for argument in reads if self.active(call[argument])]
+        targets = [argument for argument in writes if self.active(call[argument])]
+        result = self.outer.call(name, original, dict(call))
+        if not sources and not targets:
+            return result
+        if name in ("fill_", "zero_"):
+            self.outer.call("zero_", warp_calls.original("zero_"), {"self": self.twin(call["self"])})
+        elif name in ("copy", "array_scan"):
+            self.outer.call(name, original, call | {n: self.twin(call[n]) for n in (*reads, *writes)})
+            for argument in writes:
+                block = self.block_of(call[argument])
+                block.active = block.active or bool(sources)
+        else:
+            self.no_tangent(f"{title_of(name)}, which has none; keep it to ints, or write that step as a kernel")
+        return result
+
+    def refuse(self, name: str) -> None:
+        self.outer.refuse(name)
+
+    def read(self, name: str, array: Any) -> None:
+        if self.active(array):
+            self.no_tangent(f"{name}, which reads an array as numbers")
+        self.outer.read(name, array)
+
+    def made(self, value: Any, call: dict[str, Any]) -> None:
+        if isinstance(value, wp.Mesh) and any(map(self.active, call.values())):
+            self.no_tangent("a mesh made of arrays that have one")
+        self.outer.made(value, call)
+
+    def change(self, value: Any, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        return self.outer.change(value, original, call)
