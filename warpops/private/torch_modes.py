@@ -77,9 +77,7 @@ def _short_further_out() -> Callable[[tuple[Any, ...]], bool]:
     return followed
 
 
-followed_further_out: Callable[[tuple[Any, ...]], bool] = either(
-    _short_further_out, lambda values: True
-)
+followed_further_out: Callable[[tuple[Any, ...]], bool] = either(_short_further_out, lambda values: True)
 """Whether a derivative of values may be asked for outside of the innermost transform. Yes, where that can't be told."""
 
 
