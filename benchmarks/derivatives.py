@@ -31,7 +31,7 @@ def wave(x: wp.array[float], w: wp.array[float], y: wp.array[float]):
 @wp.kernel
 def pairs(x: wp.array[wp.vec3], first: wp.array[int], other: wp.array[int], k: wp.array[float], e: wp.array[float]):
     i = wp.tid()
-    total = 0.0
+    total = float(0.0)
     for n in range(first[i], first[i + 1]):
         j = other[n]
         r = wp.length(x[i] - x[j])

@@ -16,7 +16,7 @@ import warp as wp
 from .calls.instances import Instance, Instances
 from .calls.own_backward import registered
 from .calls.ways import OwnBackward, Ways
-from .errors import ArgumentError, GradientError, SignatureError
+from .errors import GradientError, SignatureError
 from .explain import explain
 from .plan.declaration import check_name
 from .plan.model import OpPlan
@@ -274,7 +274,8 @@ class WarpOp:
 
         with _lock:
             if self._tangent is None:
-                self._tangent = TangentOp(self, self._registration)
+                ways = self._registration.ways
+                self._tangent = TangentOp(self, ways, ways.transforms, ways.plan)
 
     def explain(self) -> str:
         """Roles, shapes, launch size, initial values and gradient policy, each with its reason, as text.
@@ -301,14 +302,7 @@ class WarpOp:
         Raises:
             SignatureError: the kernel is generic, so that which kernel to load is known only at a call.
         """
-        if self._instances.only is None:
-            raise SignatureError(
-                f"{self.name}: preload: the kernel is generic, and is made at the first call of each dtype"
-            )
-        where = torch.device(device) if device is not None else torch.get_default_device()
-        if where.type not in ("cpu", "cuda"):
-            raise ArgumentError(f"{self.name}: argument 'device': expected cpu or cuda, got {where}")
-        self._instances.only.launcher.preload(where)
+        self._instances.preload(self.name, device)
 
     # --- copying ------------------------------------------------------------------------------------------------------
 

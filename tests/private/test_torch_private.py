@@ -77,6 +77,20 @@ def test_levels_and_modes_are_seen():
         assert torch_modes.profiling()
 
 
+def test_what_is_followed_further_out_than_forward_mode():
+    def asked(x, u):
+        seen = []
+        torch.func.jvp(lambda t: (seen.append(torch_modes.followed_further_out((t,))), t)[1], (x,), (u,))
+        return seen[0]
+
+    plain, leaf = torch.zeros(2), torch.zeros(2, requires_grad=True)
+    assert torch_modes.followed_further_out((plain,))  # nobody knows, outside of transforms
+    assert not asked(plain, plain)
+    assert asked(leaf, plain)
+    torch.func.grad(lambda x: (_assert(asked(x, plain)), x.sum())[1])(plain)
+    torch.func.jvp(lambda x: (_assert(asked(x, plain)), x)[1], (plain,), (plain,))
+
+
 def test_tangents_are_seen():
     x = torch.zeros(2)
     assert not torch_modes.has_tangent(x)

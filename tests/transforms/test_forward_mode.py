@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -12,8 +9,8 @@ import warp as wp
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import kernels
-from support import close, compiled
-from warpops import GradientError, list_ops, warp_op
+from support import close
+from warpops import warp_op
 
 F = torch.func
 
@@ -151,55 +148,3 @@ def test_an_input_named_in_nondiff_has_a_tangent_of_zero():
     op = warp_op(kernels.product, "x[n], w[n] -> y[n]", dim="n", nondiff="w", name="tangents::nondiff")
     x, w, v = rand(4), rand(4), torch.randn(4)
     close(jvp(op, (x, w), (v, v))[1], 2 * x * w * v)
-
-
-# --- op.tangent -------------------------------------------------------------------------------------------------------
-
-
-def test_the_tangent_op():
-    x, w, v = rand(4), rand(4), torch.randn(4)
-    tangent = kernels.product_op.tangent
-    assert tangent.name == "kernels::product_tangent"
-    assert "Tensor? tangent_x=None, Tensor? tangent_w=None) -> (Tensor, Tensor)" in tangent.schema
-    assert tangent is kernels.product_op.tangent
-    assert all(op.name != tangent.name for op in list_ops())
-    close(tangent(x, w, tangent_x=v), (x * x * w, 2 * x * w * v))
-    close(tangent(x, w, tangent_w=v), (x * x * w, x * x * v))
-    close(tangent(x, w), (x * x * w, torch.zeros(4)))
-    close(torch.ops.kernels.product_tangent(x, w, v, v), (x * x * w, 2 * x * w * v + x * x * v))
-    assert copy.deepcopy(tangent) is tangent
-    assert pickle.loads(pickle.dumps(tangent)) is tangent
-
-
-def test_the_tangent_op_is_differentiable_and_compiled():
-    x, w, v = rand(4).requires_grad_(), rand(4), torch.randn(4).requires_grad_()
-    for function in (kernels.product_op.tangent, compiled(lambda *a: kernels.product_op.tangent(*a))):
-        slope = function(x, w, v)[1]
-        gx, gv = torch.autograd.grad(slope.sum(), (x, v))
-        close((gx, gv), ((2 * w * v).detach(), (2 * x * w).detach()))
-
-
-def test_the_tangent_op_in_opcheck():
-    x, w, v = rand(4).requires_grad_(), rand(4).requires_grad_(), torch.randn(4)
-    results = torch.library.opcheck(kernels.product_op.tangent.overload, (x, w, v))
-    assert set(results.values()) == {"SUCCESS"}
-
-
-def test_tangents_of_a_struct_and_of_an_in_out_array():
-    s = {"stiff": rand(4, dtype=torch.float64), "along": rand(4, 3, dtype=torch.float64), "rest": 0.25}
-    x, v = rand(4, 3, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
-    d = (s["along"] * x).sum(-1) - 0.25
-    close(pull_op.tangent(s, x, tangent_s_stiff=v), (s["stiff"] * d**3, v * d**3))
-    a, b = rand(4), rand(4)
-    close(kernels.multiply_op.tangent(a, b, tangent_x=a), (a * b, a * b))
-    close(kernels.multiply_op.tangent(a, b, tangent_y=b), (a * b, a * b))
-
-
-def test_a_tangent_op_needs_floats():
-    @wp.kernel
-    def ints(x: wp.array[int], y: wp.array[int]):
-        i = wp.tid()
-        y[i] = x[i]
-
-    with pytest.raises(GradientError, match="tangent: no input can have a gradient"):
-        _ = warp_op(ints, name="tangents::ints").tangent

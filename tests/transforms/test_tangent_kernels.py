@@ -213,6 +213,15 @@ def counted(x: wp.array[f64], n: wp.array[int], y: wp.array[f64]):
     wp.atomic_sub(y, i, x[i] * x[i])
 
 
+@wp.kernel
+def powers(x: wp.array[f64], p: wp.array[wp.vec3d], q: wp.array[wp.quatd], y: wp.array[f64], z: wp.array[wp.quatd]):
+    i = wp.tid()
+    a = x[i] - f64(0.1)
+    six = a * a * a * a * a * a
+    y[i] = six * six - six + (x[i] + a) * (x[i] + a) * x[i] * a * a + wp.dot(p[i] * a, p[i] * a)
+    z[i] = q[i] * q[i] * wp.length_sq(wp.cw_mul(p[i], p[i]))
+
+
 def rand(*shape: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(shape, generator=generator, dtype=torch.float64) + 0.3
@@ -229,6 +238,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
     "casts": (casts, {}, (rand(4),)),
     "chosen": (chosen, {"signature": "x[n], w[n] -> y[n]"}, (rand(4), rand(4, seed=1))),
     "transforms": (transforms, {}, (rand(4, 7), rand(4, 3, seed=1))),
+    "powers": (powers, {}, (rand(4), rand(4, 3, seed=1), rand(4, 4, seed=2))),
     "counted": (counted, {"signature": "x[m] -> n[1], y[m]", "dim": "m"}, (rand(4),)),
 }
 
@@ -238,6 +248,12 @@ CASES: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
 def test_tangents(name: str) -> None:
     kernel, options, args = CASES[name]
     check_twice(warp_op(kernel, name=f"tangents::{name}", **options), *args)
+
+
+def test_the_tangent_of_a_power_is_one_product() -> None:
+    op = warp_op(powers, name="tangents::powers_once")
+    line = next(line for line in op.tangent.source.splitlines() if "d_six = " in line)
+    assert line.count("d_a") == 1 and "6.0" in line
 
 
 def test_one_of_two_arrays_that_are_one() -> None:

@@ -12,6 +12,7 @@ from ..emit.again import Again
 from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
 from ..emit.writer import Step
+from ..errors import ArgumentError, SignatureError
 from ..launch.launcher import Launcher
 from ..launch.reverse import Reverse
 from ..plan.model import OpPlan, Slot
@@ -105,6 +106,15 @@ class Instances:
     def made(self) -> Instance | None:
         """The one instance, if it is there already."""
         return self._only
+
+    def preload(self, op: str, device: torch.device | str | None) -> None:
+        """Load the one kernel now, for PyTorch's default device where that is None. ``op`` is the name in messages."""
+        if self.only is None:
+            raise SignatureError(f"{op}: preload: the kernel is generic, and is made at the first call of each dtype")
+        where = torch.device(device) if device is not None else torch.get_default_device()
+        if where.type not in ("cpu", "cuda"):
+            raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {where}")
+        self.only.launcher.preload(where)
 
     def when_made(self, told: Callable[[Instance], None]) -> None:
         """Tell of the one instance as soon as there is one."""

@@ -64,6 +64,23 @@ def is_wrapped(values: tuple[Any, ...]) -> bool:
     return any(isinstance(v, torch.Tensor) and _is_wrapped(v) for v in values)
 
 
+def _short_further_out() -> Callable[[tuple[Any, ...]], bool]:
+    stack, inner = torch._C._functorch.peek_interpreter_stack, torch._C._functorch.get_unwrapped
+
+    def followed(values: tuple[Any, ...]) -> bool:
+        level = stack()
+        if level is None or level.level() != 1:
+            return True
+        tensors = [v for v in values if isinstance(v, torch.Tensor)]
+        return any((inner(v) if _is_wrapped(v) else v).requires_grad for v in tensors)
+
+    return followed
+
+
+followed_further_out: Callable[[tuple[Any, ...]], bool] = either(_short_further_out, lambda values: True)
+"""Whether a derivative of values may be asked for outside of the innermost transform. Yes, where that can't be told."""
+
+
 VMAP_KEY = "FuncTorchBatched"
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from ..private import warp_code, warp_types
 from ..private.warp_types import is_array
 from .tangent_compositions import COMPOSED, composed
-from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS, WHOLE
+from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS, SYMMETRIC, WHOLE
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent, scalar_of
-from .tangent_text import atom, parsed, summed
+from .tangent_text import atom, joined, parsed, summed
 
 CONSTRUCTORS = frozenset({"vector", "matrix", "quaternion", "transformation", "spatial_vector"})
 TYPE_ARGUMENTS = frozenset({"dtype", "length", "shape", "offset", "storage", "bounds_check", "aligned", "axis"})
@@ -44,6 +44,9 @@ class Builtins:
         if name in LINEAR and "scale" not in parameters:
             return [self._linear(node, name, parameters, forms, kind, text)]
         if name in PRODUCTS:
+            power = self._power(name, forms, kind, text) if name in SYMMETRIC else None
+            if power is not None:
+                return [power]
             forms = [self.scope.kept(f) for f in forms]
             values = [f.text for f in forms]
             terms = [text(*values[:k], f.tangent, *values[k + 1 :]) for k, f in enumerate(forms) if f.tangent]
@@ -82,6 +85,19 @@ class Builtins:
             else:
                 parts.append(self.scope.number(0.0, scalar_of(kind)))
         return Form(value, kind, text(*parts))
+
+    def _power(self, name: str, forms: list[Form], kind: Any, text: Callable[..., str]) -> Form | None:
+        """A factor times itself, or once more: one product is the tangent, not one for each factor."""
+        a, b = forms
+        base, times = a.power or (a, 1)
+        if base.text != b.text or (times > 1 and name != "mul") or not (name != "mul" or scalar_of(b.type) is b.type):
+            return None
+        if times == 1:
+            a = base = self.scope.kept(b)
+        a = self.scope.kept(a)
+        count = self.scope.number(float(times + 1), scalar_of(kind))
+        tangent = joined("*", count, text(a.text, base.tangent))
+        return Form(text(a.text, base.text), kind, tangent, (base, times + 1))
 
     def _row(self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]) -> Form:
         rows = ROWS[name]

@@ -80,6 +80,9 @@ PRODUCTS = frozenset(
 )
 """Linear in each argument: the tangent is the sum over arguments of the same call with one of them replaced."""
 
+SYMMETRIC = frozenset({"mul", "dot", "ddot", "cw_mul", "spatial_dot"})
+"""Products whose arguments may change places; ``mul`` that of numbers."""
+
 LINEAR = frozenset(
     {"add", "sub", "neg", "pos", "where", "skew", "trace", "transpose", "diag", "get_diag", "quat_inverse"}
     | {"spatial_top", "spatial_bottom", "spatial_vector", "transform_get_rotation", "transform_get_translation"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import warp as wp
@@ -38,6 +38,8 @@ class Form:
     text: str
     type: Any
     tangent: str | None = None
+    power: tuple[Form, int] | None = None
+    """What it is a product of alone, and how many times."""
 
 
 def scalar_of(warp_type: Any) -> Any:
@@ -156,7 +158,7 @@ class Scope:
         """A form whose value may stand several times."""
         if is_simple(form.text):
             return form
-        return Form(self.local(form.text, hint), form.type, form.tangent)
+        return replace(form, text=self.local(form.text, hint))
 
     def kept_tangent(self, form: Form) -> str:
         """A form's tangent, as text that may stand several times."""

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
+import warp as wp
 
 from ..calls.helpers import helpers
-from ..calls.special import cast, special
-from ..calls.ways import many
+from ..calls.special import AUTOCAST_DTYPES, cast, special
+from ..calls.ways import Ways, many
 from ..emit.call import CallWriter
+from ..emit.schema import Schemas
 from ..emit.text import tuple_of
-from ..errors import GradientError
+from ..errors import ArgumentError, GradientError
+from ..explain import explain
 from ..plan.model import OpPlan
-from ..private import torch_registry
+from ..private import locks, torch_modes, torch_registry, warp_source
 from ..private.compiled import compile_text
 from ..register.unregister import Registered, Shim, register
 from ..rewrite.source import Names
+from .tangents import Tangent, why_none
 
-if TYPE_CHECKING:
-    from ..register.registration import Registration
+_lock = locks.reentrant()
 
 
 class _Emitter(CallWriter):
@@ -69,35 +74,40 @@ class TangentOp:
         (tensor([8.]), tensor([12.]))
     """
 
-    def __init__(self, op: Any, registration: Registration) -> None:
-        plan, ways = registration.plan, registration.ways
-        self.of = op
-        self.name = f"{registration.name}_tangent"
-        self._plan, self._ways = plan, ways
-        self._slots = [slot for slot in plan.inputs if slot.differentiable]
-        self._results = plan.cotangents
+    def __init__(
+        self, of: Any, ways: Ways, transforms: Callable[[], Any], plan: OpPlan, before: Mapping[str, str] | None = None
+    ) -> None:
+        """Of an op. Of a tangent op, ``ways`` and ``transforms`` are those of the hidden op for all its inputs, ``plan``
+        shows the tangents among its arguments as what may be left out, and ``before`` says what they are tangents of."""
+        self.of, self._ways, self._transforms = of, ways, transforms
+        self.name = f"{of.name}_tangent"
+        self._plan, self._before = plan, before or {}
+        self._slots = [slot for slot in self._plan.inputs if slot.differentiable]
+        self._results = self._plan.cotangents
         if not self._slots or not self._results:
-            raise GradientError(f"{registration.name}: tangent: {plan.gradient_why}")
-        taken = Names({slot.name for slot in plan.slots} | {parameter.name for parameter in plan.parameters})
-        names = [taken.fresh(f"tangent_{slot.name}") for slot in self._slots]
-        self._register(registration, names)
-        emitter = _Emitter(self.name, plan, names)
+            raise GradientError(f"{of.name}: tangent: {plan.gradient_why}")
+        taken = Names({s.name for s in plan.slots} | {p.name for p in plan.parameters})
+        self._tangents = [taken.fresh(f"tangent_{slot.name}") for slot in self._slots]
+        self._register(of.overload)
+        self._emitter = _Emitter(self.name, plan, self._tangents)
         found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
-        text = emitter.emit()
-        scope = {own: found[name] for name, own in emitter.helpers().items() if name in found}
+        text = self._emitter.emit()
+        scope = {own: found[name] for name, own in self._emitter.helpers().items() if name in found}
         compile_text(text, scope, f"{self.name}.call")
-        self._call: Callable[..., Any] = scope[emitter.helpers()["call"]]
-        self.__name__ = self.__qualname__ = f"{plan.name}_tangent"
-        parameters = list(op.__signature__.parameters.values())
-        kind = parameters[-1].kind if parameters else inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters += [inspect.Parameter(n, kind, default=None, annotation=torch.Tensor | None) for n in names]
+        self._call: Callable[..., Any] = scope[self._emitter.helpers()["call"]]
+        self._call.__qualname__ = self.name  # Python's own messages name it
+        self.__name__ = self.__qualname__ = self.name.split("::")[1]
+        parameters = list(of.__signature__.parameters.values())
+        kind = parameters[-1].kind
+        parameters += [inspect.Parameter(n, kind, default=None, annotation=torch.Tensor | None) for n in self._tangents]
         self.__signature__ = inspect.Signature(parameters)
+        self._tangent: TangentOp | None = None
 
-    def _register(self, registration: Registration, names: list[str]) -> None:
+    def _register(self, of: Any) -> None:
         results = ["Tensor"] * (len(self._plan.results) + len(self._results))
-        schema = ", ".join([*registration.schemas.arguments_schema(True), *(f"Tensor? {name}=None" for name in names)])
-        namespace, base, key = registration.namespace, f"{registration.basename}_tangent", registration.key
-        text = f"({schema}) -> ({', '.join(results)})"
+        given = [*Schemas(self._plan).arguments_schema(True), *(f"Tensor? {n}=None" for n in self._tangents)]
+        namespace, base = self.name.split("::")
+        key, text = of._overloadname, f"({', '.join(given)}) -> ({', '.join(results)})"
 
         def fill(operators: Registered) -> tuple[dict[str, Any], TangentOp]:
             torch_registry.forget(namespace, base)
@@ -110,10 +120,78 @@ class TangentOp:
 
         register(namespace, {base: text}, fill)
 
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
     @property
     def schema(self) -> str:
         """The operator's schema, as PyTorch prints it."""
         return str(self.overload._schema)
+
+    @property
+    def kernel(self) -> wp.Kernel:
+        """The tangent kernel, for all inputs."""
+        kernel: wp.Kernel = self._whole("kernel").transforms.plan.kernel.kernel
+        return kernel
+
+    @property
+    def source(self) -> str:
+        """The Python text that was generated: what is called, the tangent kernel for all inputs, its launches."""
+        registration = self._whole("source").transforms.registration
+        kernel = textwrap.dedent(warp_source.source_text(registration.plan.kernel.kernel))
+        return "\n\n".join([self._emitter.emit(), kernel, registration.source])
+
+    def explain(self) -> str:
+        """The plan of the tangent kernel for all inputs, as ``WarpOp.explain()``; or why there is none."""
+        why = why_none(self._ways.plan)
+        if why is not None:
+            return f"{self.name}: none: {why}\n"
+        registration = self._whole("explain").transforms.registration
+        return explain(self.name, registration.plan, registration.rows)
+
+    def preload(self, device: torch.device | str | None = None) -> None:
+        """Build and load the tangent kernel for all inputs now, as ``WarpOp.preload()``."""
+        self._whole("preload").transforms.registration.instances.preload(self.name, device)
+
+    @property
+    def tangent(self) -> TangentOp:
+        """The tangent of this op: its results, then their tangents along the tangents of its arguments.
+
+        Raises:
+            GradientError: the kernel is generic, or has float arrays that may be None.
+        """
+        self._make_tangent()
+        assert self._tangent is not None
+        return self._tangent
+
+    @torch_modes.constant_while_tracing
+    def _make_tangent(self) -> None:
+        with _lock:
+            if self._tangent is not None:
+                return
+            for slot in self._slots:
+                if slot.optional and slot.name not in self._before:
+                    raise GradientError(f"{self.name}: tangent: '{slot.label}' may be None")
+            whole = self._whole("tangent")
+            plan = whole.transforms.plan
+            twins = {twin: slot for slot, twin in whole.twins.items() if twin in plan.arguments}
+            before = {**self._before, **twins}
+            transforms = whole.transforms
+            self._tangent = TangentOp(
+                self, transforms.ways, lambda: transforms, _shown(self._plan, plan, before), before
+            )
+
+    def _whole(self, what: str) -> Tangent:
+        """The tangent for all inputs, results included."""
+        if self._ways.instances.only is None:
+            raise GradientError(
+                f"{self.name}: {what}: the kernel is generic, and its tangent kernel is made for the types of a call; make "
+                f"an op of wp.overload(...)"
+            )
+        everything = frozenset(slot.name for slot in self._ways.plan.gradients)
+        found: Tangent = self._transforms().tangent(self._ways.plan.arguments, everything, what, results=True)
+        return found
+
+    # --- a call -------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
@@ -124,26 +202,42 @@ class TangentOp:
     def __reduce__(self) -> Any:
         return getattr, (self.of, "tangent")
 
+    def __copy__(self) -> TangentOp:
+        return self
+
     def __deepcopy__(self, memo: dict[int, Any]) -> TangentOp:
         return self
 
     def _derive(self, values: tuple[Any, ...], tangents: tuple[Any, ...], dispatched: bool = False) -> tuple[Any, ...]:
         """Results and tangents, by operations that are differentiable."""
-        ways, plan = self._ways, self._plan
-        values = cast(ways, values) if torch.is_autocast_enabled() else values
+        ways, plan = self._ways, self._ways.plan
         given = {s.name: t for s, t in zip(self._slots, tangents, strict=True) if t is not None}
-        named = dict(zip(plan.arguments, values, strict=False))
+        named = dict(zip(self._plan.arguments, values, strict=False))
+        for name, array in self._before.items():
+            named[name] = torch.zeros_like(named[array]) if named[name] is None else named[name]
+        for name, tangent in zip(self._tangents, tangents, strict=True):
+            if not isinstance(tangent, (torch.Tensor, type(None))):
+                raise ArgumentError(
+                    f"{self.of.name}: argument '{name}': expected a Tensor or None, got {type(tangent).__name__}"
+                )
+        if torch_modes.autocast_active():
+            named |= dict(zip(plan.arguments, cast(ways, tuple(named[n] for n in plan.arguments)), strict=False))
+            given = {name: t.to(named[name].dtype) if _is_cast(t) else t for name, t in given.items()}
+        values = tuple(named[name] for name in plan.arguments)
         for slot in plan.mutated:
             if isinstance(named[slot.name], torch.Tensor):
                 named[slot.name] = named[slot.name].clone()
-        transforms = ways.transforms()
+        transforms = self._transforms()
         before = tuple(named[name] for name in plan.arguments)
         found: dict[str, Any] = {}
         if given and transforms.fused:
             returned, found = transforms.tangent(before, frozenset(given), "tangent", results=True).both(named, given)
             values_of = tuple(returned[s.name] for s in plan.result_slots)
         else:
-            values_of = many(ways.call_public(values) if dispatched else special(ways, values))
+            if self._before:
+                values_of = many(transforms.call(values))
+            else:
+                values_of = many(ways.call_public(values) if dispatched else special(ways, values))
             if given:
                 found = transforms.tangent(before, frozenset(given), "tangent").call(named, given)
         made = [
@@ -154,6 +248,26 @@ class TangentOp:
         return (*values_of, *made)
 
 
+def _is_cast(tangent: torch.Tensor) -> bool:
+    """Whether autocast brings it to the dtype of its array."""
+    return tangent.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(tangent.device.type)
+
+
+def _shown(first: OpPlan, plan: OpPlan, before: Mapping[str, str]) -> OpPlan:
+    """A tangent kernel's plan with the parameters of the op's tangent: the op's own in its order, then tangents."""
+    own = {parameter.name: parameter for parameter in plan.parameters}
+    order = [parameter.name for parameter in first.parameters]
+    order += [name for name in own if name not in order]
+    last = first.parameters[-1].keyword_only
+    found = []
+    for parameter in map(own.__getitem__, order):
+        if parameter.name in before:
+            slots = (replace(parameter.slots[0], optional=True),)
+            parameter = replace(parameter, slots=slots, default=None, keyword_only=last)
+        found.append(parameter)
+    return replace(plan, parameters=tuple(found))
+
+
 def _dispatched(reference: Any) -> Callable[..., Any]:
     """What PyTorch's dispatcher calls; its registry must not keep the op alive."""
 
@@ -161,11 +275,10 @@ def _dispatched(reference: Any) -> Callable[..., Any]:
         op = reference()
         if op is None:
             raise RuntimeError("the tangent op is gone: its WarpOp was collected")
-        count = len(op._slots)
-        schema = [argument.name for argument in op.overload._schema.arguments]
-        given = dict(zip(schema, arguments, strict=False)) | named
-        tangents = tuple(given.get(name) for name in schema[-count:])
-        values = op._ways.complete(arguments[: len(op._plan.arguments)], named)
-        return op._derive(values, tangents, dispatched=True)
+        schema = op.overload._schema.arguments
+        given = {a.name: a.default_value for a in schema if a.has_default_value()}
+        given |= dict(zip([a.name for a in schema], arguments, strict=False)) | named
+        values = tuple(given[name] for name in op._plan.arguments)
+        return op._derive(values, tuple(given[name] for name in op._tangents), dispatched=True)
 
     return run

@@ -25,7 +25,7 @@ from ..plan.declaration import Declaration, Term
 from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
-from ..private import warp_code, warp_source
+from ..private import torch_modes, warp_code, warp_source
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
@@ -59,7 +59,11 @@ class Tangent:
 
     def both(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The results, and the tangents of those that have one, of one launch; as ``call``."""
-        returned = self._returned(self._arguments(values, tangents))
+        arguments = self._arguments(values, tangents)
+        if torch_modes.followed_further_out(arguments):
+            returned = self._returned(arguments)
+        else:  # past what torch.func does for an autograd function
+            returned = self._by_name(self.transforms.run_forward(arguments))
         return returned, {slot: returned[self.twins[slot]] for slot in self.results}
 
     def gradient(
@@ -96,8 +100,10 @@ class Tangent:
         return {slot.name: grad for slot, grad in zip(plan.gradients, found, strict=True) if slot.name in wanted}
 
     def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        returned = many(self.transforms.forward(arguments))
-        return {s.name: value for s, value in zip(self.transforms.plan.returned, returned, strict=False)}
+        return self._by_name(self.transforms.forward(arguments))
+
+    def _by_name(self, returned: Any) -> dict[str, Any]:
+        return {s.name: value for s, value in zip(self.transforms.plan.returned, many(returned), strict=False)}
 
     def _arguments(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[Any, ...]:
         given = dict(values)

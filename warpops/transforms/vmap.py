@@ -57,7 +57,7 @@ class Transforms:
         self.backward_function = make_backward(self)
         self.forward_function = make_forward(self)
         self._batched: dict[tuple[int, frozenset[str]], Transforms | None] = {}
-        self._registration = registration
+        self.registration = registration
         self._tangents: dict[tuple[int, str], Tangent] = {}
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
