@@ -16,6 +16,7 @@ from ..effects import Limit
 from ..errors import ArgumentError
 from ..plan.model import OpPlan, Slot
 from ..plan.sizes import Expr, SizeError
+from ..plan.solving import Solved
 from .callbacks import call_back, called_dims
 from .kind import fail, require
 from .kinds import check_slot
@@ -99,23 +100,17 @@ def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> t
 
 
 def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Bind bare names, then compare everything else."""
-    sizes: dict[str, Any] = {}
-    for slot in plan.inputs:
-        leaf = slot.leaf
-        if slot.role == "size" or (slot.role == "number" and leaf.scalar is not None and leaf.scalar.kind == "int"):
-            sizes[leaf.label] = values[slot.name]
-    fixed = set(sizes)
-    given = [slot for slot in plan.inputs if slot.is_array and values[slot.name] is not None and slot.dims]
-    binder: dict[str, str] = {}
+    """Bind the sizes that follow from the arrays, then compare everything else."""
+    sizes: dict[str, Any] = {slot.label: values[slot.name] for slot in plan.ints}
+    given = [slot for slot in plan.given_arrays if values[slot.name] is not None]
+    solved = plan.solved({slot.name for slot in given})
+    for one in solved:
+        sizes[one.name] = _solve(op, plan.slot(one.of.array), one, values, sizes)
+    binder = {one.name: plan.slot(one.of.array).label for one in solved}
+    settled = {(one.of.array, one.of.axis) for one in solved}
     for slot in given:
         for axis, dim in enumerate(slot.dims or ()):
-            if dim is not None and dim.is_name and str(dim.value) not in sizes:
-                sizes[str(dim.value)] = values[slot.name].shape[axis]
-                binder[str(dim.value)] = slot.label
-    for slot in given:
-        for axis, dim in enumerate(slot.dims or ()):
-            if dim is None:
+            if dim is None or (slot.name, axis) in settled:
                 continue
             wanted = _evaluate(op, f"the size '{dim}' of '{slot.label}'", dim, sizes)
             got = values[slot.name].shape[axis]
@@ -126,7 +121,7 @@ def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, An
                 slot: Slot = slot, axis: int = axis, dim: Expr = dim, wanted: Any = wanted, got: Any = got
             ) -> str:
                 name = str(dim.value) if dim.is_name else ""
-                if name in binder and name not in fixed:
+                if name in binder:
                     return (
                         f"{op}: argument '{slot.label}': expected size {wanted} on axis {axis} ('{dim}', bound by "
                         f"'{binder[name]}'), got {got}: shape {values[slot.name].shape}"
@@ -139,6 +134,34 @@ def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, An
 
             require(got == wanted, message)
     return sizes
+
+
+def _solve(op: str, slot: Slot, solved: Solved, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
+    """The size that an axis says.
+
+    Raises:
+        ArgumentError: its factor is 0, something remains, or it would be negative.
+    """
+    axis, dim, name = solved.of.axis, solved.of.size, solved.name
+    got = values[slot.name].shape[axis]
+    if solved.bare:
+        return got
+    title = f"the size '{dim}' of '{slot.label}'"
+    factor = _evaluate(op, title, solved.factor, sizes)
+    rest = got - _evaluate(op, title, solved.offset, sizes)
+
+    def wrong(why: str) -> Callable[[], str]:
+        return lambda: (
+            f"{op}: argument '{slot.label}': its axis {axis} has size {got}, and is declared '{dim}': {why}; shape "
+            f"{values[slot.name].shape}"
+        )
+
+    require(factor != 0, wrong(f"'{solved.factor}', by which '{name}' is multiplied, is 0"))
+    if not isinstance(factor, int) or factor != 1:
+        require(rest % factor == 0, wrong(f"no whole '{name}' gives that"))
+        rest = rest // factor
+    require(rest >= 0, wrong(f"'{name}' would be {rest}"))
+    return rest
 
 
 def _evaluate(op: str, what: str, expr: Expr, sizes: Mapping[str, Any]) -> Any:

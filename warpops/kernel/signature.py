@@ -49,6 +49,10 @@ class Leaf:
         return self.kind == "array"
 
     @property
+    def is_int(self) -> bool:
+        return self.kind == "number" and self.scalar is not None and self.scalar.kind == "int"
+
+    @property
     def generic(self) -> bool:
         return self.scalar is None or self.component is None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from .declaration import Callback, Declaration
 from .extents import Extents
 from .roles import Role
 from .sizes import Expr
+from .solving import Axis, Solved, solve
 
 Init = Literal["zeros", "empty"] | float
 
@@ -225,6 +226,30 @@ class OpPlan:
         if slot.state == "before" and slot.role in ("output", "scratch"):
             return "made again"
         return "copied" if slot.replayed or self.effects.opaque else "as it is"
+
+    @cached_property
+    def ints(self) -> tuple[Slot, ...]:
+        """The arguments that sizes may be written with."""
+        return tuple(s for s in self.inputs if s.role == "size" or (s.role == "number" and s.leaf.is_int))
+
+    def solved(self, given: Container[str]) -> tuple[Solved, ...]:
+        """How sizes follow from the arrays ``given`` (by schema name), in the signature's order."""
+        order = {term.name: place for place, term in enumerate(self.declaration.left)}
+        arrays = sorted(self.given_arrays, key=lambda slot: order.get(slot.label, len(order)))
+        axes = (
+            Axis(slot.name, axis, dim, slot.optional)
+            for slot in arrays
+            if slot.name in given
+            for axis, dim in enumerate(slot.dims or ())
+            if dim is not None
+        )
+        return solve(axes, (slot.label for slot in self.ints))
+
+    @cached_property
+    def sizes_follow(self) -> tuple[Solved, ...] | None:
+        """How sizes follow at every call; None where that depends on which optional arrays are given."""
+        found = self.solved({slot.name for slot in self.given_arrays})
+        return None if any(solved.of.optional for solved in found) else found
 
     @cached_property
     def sizing(self) -> tuple[Slot, ...]:
