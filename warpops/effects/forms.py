@@ -71,13 +71,20 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Flag:
+    """An argument of the kernel (or field of a struct argument) as a condition: above 0 where it is true."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Earlier:
     """The variable of a loop in some earlier iteration."""
 
     id: int
 
 
-Base: TypeAlias = Coord | Shape | Arg | Loop | Earlier
+Base: TypeAlias = Coord | Shape | Arg | Flag | Loop | Earlier
 
 
 @dataclass(frozen=True)
@@ -247,3 +254,8 @@ class Truth:
 
 
 NO_TRUTH = Truth()
+
+
+def truth_of(name: str) -> Truth:
+    """What the condition that an argument is true says."""
+    return Truth(Said(frozenset({Less(Affine(None, 0), Affine(Flag(name)))})))

@@ -139,7 +139,7 @@ def separate(w: Writer) -> None:
 def bind_sizes(w: Writer) -> Sizes:
     """Bind the sizes that follow from the arrays, compare the rest."""
     plan, text = w.plan, w.text
-    sizes: Sizes = {slot.label: slot.name for slot in plan.ints}
+    sizes: Sizes = {slot.label: _size_of(slot) for slot in plan.ints}
     if plan.sizes_follow is None:
         names = [solved.name for solved in plan.solved({slot.name for slot in plan.given_arrays})]
         sizes |= {name: text.size(name) for name in names}
@@ -165,6 +165,11 @@ def bind_sizes(w: Writer) -> Sizes:
     wrong = [(slot, f"{w.local(slot, 'shape')}[{axis}] != {dim.text(sizes)}") for slot, axis, dim in axes]
     w.refuse_if(f"{slot.name} is not None and {text}" if slot.optional else text for slot, text in wrong)
     return sizes
+
+
+def _size_of(slot: Slot) -> str:
+    """An int or bool argument as a size."""
+    return f"int({slot.name})" if slot.leaf.scalar is not None and slot.leaf.scalar.kind == "bool" else slot.name
 
 
 def _solve(w: Writer, solved: Solved, size: str, own: str, sizes: Sizes) -> None:
@@ -255,10 +260,25 @@ def check_reach(w: Writer, sizes: Sizes, shapes: Shapes, dims: str, device: str)
         text = length(*limit.base) if isinstance(limit.base, tuple) else sizes[limit.base]
         return text + (f" {'+' if limit.offset > 0 else '-'} {abs(limit.offset)}" if limit.offset else "")
 
+    def there(slot: Slot) -> str:
+        if slot.optional:
+            return f"{slot.name} is not None"
+        return (
+            " and ".join(f"{length(slot.name, axis)} != 0" for axis in range(slot.leaf.ndim)) if slot.nullable else ""
+        )
+
     def guard(name: str, text: str) -> str:
-        return f"{name} is not None and {text}" if plan.slot(name).optional else text
+        condition = there(plan.slot(name))
+        return f"{condition} and {text}" if condition else text
 
     wrong = []
+    for slot in plan.arrays:
+        for flags in slot.unasked:
+            if not sizes.keys() >= flags:
+                continue  # a float's value isn't looked at
+            asked = [f"{sizes[flag]} != 0" for flag in sorted(flags)]
+            absent = [f"not ({there(slot)})" if slot.nullable else f"{slot.name} is None"]
+            wrong.append(" and ".join([*absent, *asked]))
     for cover in plan.extents.covers:
         c = cover.coordinate
         block = f'(1 if {device}.type == "cpu" else {plan.block})'

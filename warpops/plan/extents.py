@@ -58,6 +58,9 @@ class _Deriver(Bounds):
     def optional(self, leaf: Leaf) -> bool:
         return leaf.default is None or leaf.label in self.declaration.optional
 
+    def nullable(self, leaf: Leaf) -> bool:
+        return self.roles[leaf.name] == "output" and leaf.label in self.declaration.optional
+
     def run(self) -> Extents:
         self.read_brackets()
         self.imply()
@@ -173,7 +176,7 @@ class _Deriver(Bounds):
             found: dict[Expr, str] = {}
             for leaf in self.arrays:
                 dims = self.dims.get(leaf.name) or self.shapes.get(leaf.name)
-                if dims is None or callable(dims):
+                if dims is None or callable(dims) or self.nullable(leaf):
                     continue
                 for axis, use in enumerate(self.uses(leaf)):
                     size = dims[axis]
@@ -252,7 +255,7 @@ class _Deriver(Bounds):
         ints = {
             leaf.label
             for leaf in self.kernel.leaves
-            if (leaf.is_int or (leaf.kind == "number" and leaf.scalar is None))
+            if (leaf.is_integral or (leaf.kind == "number" and leaf.scalar is None))
             and leaf.label not in self.declaration.tensor_scalars
         }
         sizes = ints | set(self.declaration.sizes)

@@ -31,12 +31,17 @@ class Slot:
     shape: tuple[Expr, ...] | Callback | None = None
     """The Warp shape of a fresh output or of scratch."""
     optional: bool = False
+    """Inputs: may be None."""
+    nullable: bool = False
+    """Outputs: null in the kernel where one of its sizes is 0."""
+    unasked: tuple[frozenset[str], ...] = ()
+    """Where it may be null: the kernel touches it all the same where none of the ints in one of these is 0."""
     init: Init = "zeros"
     init_why: str = ""
     differentiable: bool = False
     """Inputs: gets a gradient. Outputs: takes a cotangent."""
     saved: bool = False
-    """Outputs and scratch: backward needs the data that the launch left."""
+    """Outputs and scratch: backward needs the data that the launch left, or to know whether there is any."""
     retained: bool = False
     """Outputs: the cotangent can be used without a private copy."""
     null_adjoint_safe: bool = False
@@ -230,7 +235,7 @@ class OpPlan:
     @cached_property
     def ints(self) -> tuple[Slot, ...]:
         """The arguments that sizes may be written with."""
-        return tuple(s for s in self.inputs if s.role == "size" or (s.role == "number" and s.leaf.is_int))
+        return tuple(s for s in self.inputs if s.role == "size" or (s.role == "number" and s.leaf.is_integral))
 
     def solved(self, given: Container[str]) -> tuple[Solved, ...]:
         """How sizes follow from the arrays ``given`` (by schema name), in the signature's order."""

@@ -76,6 +76,7 @@ def _slot(
     role = roles[leaf.name]
     given = role in ("input", "mutated")
     optional = leaf.is_array and given and (leaf.default is None or leaf.label in declaration.optional)
+    nullable = role == "output" and leaf.label in declaration.optional
     if not leaf.is_array:
         return Slot(leaf, role, why=why.get(leaf.name, ""))
     known = effects.arrays.get(leaf.label) or ArrayEffects(
@@ -93,11 +94,13 @@ def _slot(
         dims=extents.dims.get(leaf.name),
         shape=shape,
         optional=optional,
+        nullable=nullable,
+        unasked=tuple(dict.fromkeys(flags for _, flags in known.unasked)) if optional or nullable else (),
         init=init,
         init_why=init_why,
         differentiable=differentiable,
         saved=role in ("output", "scratch")
-        and (known.reads_back or known.replayed or bool(known.escapes) or bool(effects.opaque)),
+        and (known.reads_back or known.replayed or bool(known.escapes) or bool(effects.opaque) or nullable),
         retained=role == "output" and known.stored_once and not known.view_stored and not known.escapes,
         null_adjoint_safe=known.null_adjoint_safe and not effects.opaque,
         explicit=len(leaf.path) == 1 and not known.attached_alone,
@@ -155,3 +158,20 @@ def _gradient_policy(
     if choice.plan is not None:
         return "adjoint", "the adjoint of the kernel with its loops and locals made right"
     return "adjoint", "the kernel's own adjoint"
+
+
+def check_nullable(plan: OpPlan) -> None:
+    """Refuse an optional output that the kernel uses in any case.
+
+    Raises:
+        SignatureError: there is one.
+    """
+    for slot in plan.slots:
+        if not slot.nullable:
+            continue
+        site = next((site for site, flags in plan.effects.arrays[slot.label].unasked if not flags), None)
+        if site is not None:
+            raise SignatureError(
+                f"{plan.name}: optional names the output '{slot.label}', which is null where one of its sizes is 0, and the "
+                f"kernel uses it at {site} without asking whether it is there (if {slot.label}:): `{site.code}`"
+            )
