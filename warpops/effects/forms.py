@@ -132,6 +132,8 @@ class Unknown:
     varies: Coordinates = ALL
     merges: int = 0
     stride: Stride | None = None
+    values_of: str | None = None
+    """The array that it is an element of, as it stands there."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ def join_forms(a: Form | None, b: Form | None, sure: bool = False) -> Form | Non
     both = varies(a) | varies(b)
     for form in (a, b):
         if isinstance(form, Unknown):
-            return replace(form, varies=both)
+            return replace(form, varies=both, values_of=None)
     return Unknown("an index with more than one definition", derived=True, varies=both)
 
 

@@ -118,8 +118,9 @@ def check_handles(w: Writer, device: str) -> None:
     """Compare Warp's objects with what the kernel takes them for, and their devices with the tensors'."""
     for slot in w.plan.inputs:
         if slot.leaf.kind == "handle" and slot.role != "tensor_scalar":
-            kinds = w.plan.effects.handles.get(slot.label, frozenset())
-            check = w.provide(f"check_{slot.name}", partial(check_handle, w.op, slot.label, kinds))
+            check = w.provide(
+                f"check_{slot.name}", partial(check_handle, f"{w.op}: argument '{slot.label}'", slot.objects)
+            )
             w.text.add(f"{check}({slot.name}, {device})")
 
 

@@ -52,6 +52,8 @@ class Slot:
     """The adjoint launch writes to it: it gets a private array, in the state from before the launch."""
     state: Literal["before", "after"] | None = None
     """What the adjoint launch needs of an array that the kernel writes; None where either state will do."""
+    objects: frozenset[str] = frozenset()
+    """Ids of Warp's objects: the classes that the kernel takes these for; empty where that isn't known."""
     why: str = ""
     """Where the role comes from."""
 
@@ -143,6 +145,21 @@ class OpPlan:
     def handles(self) -> tuple[str, ...]:
         """The values that stand for objects of Warp, which have to outlive a pending backward."""
         return tuple(s.name for s in self.inputs if s.leaf.kind == "handle" and s.role != "tensor_scalar")
+
+    @cached_property
+    def id_arrays(self) -> tuple[Slot, ...]:
+        """Arrays of ids of Warp's objects, for which eager code takes a list of the objects, too."""
+        return tuple(
+            slot
+            for slot in self.given_arrays
+            if slot.leaf.scalar is not None and slot.leaf.scalar.name == "uint64"
+            if slot.role == "input" and slot.leaf.ndim == 1 and slot.leaf.component == ()
+        )
+
+    @cached_property
+    def holding(self) -> tuple[str, ...]:
+        """What may stand for objects in eager code: the handles, then the arrays of ids."""
+        return (*self.handles, *(slot.name for slot in self.id_arrays))
 
     @cached_property
     def fresh(self) -> tuple[Slot, ...]:

@@ -77,8 +77,9 @@ def _slot(
     given = role in ("input", "mutated")
     optional = leaf.is_array and given and (leaf.default is None or leaf.label in declaration.optional)
     nullable = role == "output" and leaf.label in declaration.optional
+    objects = effects.handles.get(leaf.label, frozenset())
     if not leaf.is_array:
-        return Slot(leaf, role, why=why.get(leaf.name, ""))
+        return Slot(leaf, role, objects=objects, why=why.get(leaf.name, ""))
     known = effects.arrays.get(leaf.label) or ArrayEffects(
         leaf.label, leaf.ndim, filled_why="the kernel's body could not be followed", null_adjoint_safe=False
     )
@@ -106,6 +107,7 @@ def _slot(
         explicit=len(leaf.path) == 1 and not known.attached_alone,
         replayed=known.replayed,
         state=known.adjoint_state,
+        objects=objects,
         why=why.get(leaf.name, ""),
     )
 
