@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .arguments.call import measure
@@ -16,17 +17,30 @@ from .plan.model import OpPlan
 from .private import warp_types
 
 
-def declared(op: WarpOp, made_here: bool) -> OwnBackward:
-    """The option ``backward``: an op whose arguments and results are known by their names.
+@dataclass(frozen=True)
+class Meanings:
+    """What the backward's own arguments and results stand for."""
 
-    It takes the forward's inputs and outputs under their names and ``grad_<output>``, and gives ``grad_<input>``. An
-    in-out ``y`` is the value before the launch, and ``grad_y`` the cotangent on entry and the gradient on exit.
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Those that stand for something of another name."""
+    constants: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, name: str) -> str:
+        return self.names.get(name, name)
+
+
+def declared(op: WarpOp, made_here: bool, meanings: Meanings) -> OwnBackward:
+    """The option ``backward``: an op whose arguments and results are known by what they stand for.
+
+    It takes the forward's inputs and outputs and ``grad_<output>``, and gives ``grad_<input>``. An in-out ``y`` is the
+    value before the launch, and ``grad_y`` the cotangent on entry and the gradient on exit.
     """
 
     def run(asked: Asked) -> tuple[Any, ...]:
         ways, plan = asked.ways, asked.ways.plan
         values = ways.values(asked.arguments)
-        given: dict[str, Any] = callback_arguments(plan, values)
+        given: dict[str, Any] = {slot.label: values[slot.name] for slot in plan.inputs}
+        given |= callback_arguments(plan, values)
         for slot, result, grad in zip(plan.result_slots, asked.results, asked.grads, strict=True):
             if slot.role == "output":
                 given[slot.label] = result
@@ -40,12 +54,14 @@ def declared(op: WarpOp, made_here: bool) -> OwnBackward:
             for slot in plan.gradients:
                 for axis in range(slot.leaf.ndim):
                     given[f"{slot.name}_size_{axis}"] = values[slot.name].shape[axis]
+        given |= {name: given[meaning] for name, meaning in meanings.names.items() if meaning in given}
+        given |= meanings.constants
         made = many(op(**{parameter.name: given[parameter.name] for parameter in op._plan.parameters}))
-        by_name = {slot.label: grad for slot, grad in zip(op._plan.result_slots, made, strict=True)}
-        by_slot = {slot.name: by_name.get(f"grad_{slot.label}") for slot in plan.gradients}
+        by_meaning = {meanings.of(slot.label): grad for slot, grad in zip(op._plan.result_slots, made, strict=True)}
+        by_slot = {slot.name: by_meaning.get(f"grad_{slot.label}") for slot in plan.gradients}
         return tuple(by_slot.get(name) for name in plan.arguments)
 
-    return OwnBackward(run, [op.schema, op.source], op)
+    return OwnBackward(run, [op.schema, op.source, *sorted(map(repr, (meanings.names, meanings.constants)))], op)
 
 
 def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaration, str], WarpOp]) -> OwnBackward:
@@ -54,18 +70,22 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
     Raises:
         SignatureError: an argument's name stands for nothing of the forward, or nothing is given.
     """
-    inputs = [p.name for p in plan.parameters]
-    outputs = [s.label for s in plan.result_slots if s.role == "output"]
+    value, renamed = _parted(plan, value)
+    inputs = {p.name for p in plan.parameters} | {s.label for s in plan.inputs}
+    outputs = {s.label for s in plan.result_slots if s.role == "output"}
     cotangents = {f"grad_{s.label}" for s in plan.result_slots if s.differentiable}
     inout = {f"grad_{s.label}" for s in plan.result_slots if s.role == "inout" and s.differentiable}
     gradients = {f"grad_{s.label}": s for s in plan.gradient_buffers}
     if isinstance(value, WarpOp):
         op = value
-        unknown = [p.name for p in op._plan.parameters if p.name not in {*inputs, *outputs, *cotangents}]
-        given = {slot.label for slot in op._plan.result_slots}
-        _check_names(plan, unknown, given, set(gradients) | inout, op.name)
-        _check_types(plan, [slot.leaf for slot in (*op._plan.inputs, *op._plan.result_slots)], op.name)
-        return declared(op, False)
+        results = [slot.label for slot in op._plan.result_slots]
+        names = [p.name for p in op._plan.parameters]
+        leaves = [slot.leaf for slot in (*op._plan.inputs, *op._plan.result_slots)]
+        meanings = _meanings(plan, op.name, renamed, [*names, *results], leaves)
+        _check_known(plan, op.name, meanings, names, {*inputs, *outputs, *cotangents})
+        _check_given(plan, op.name, meanings, results, {*gradients, *inout})
+        _check_types(plan, meanings, leaves, op.name)
+        return declared(op, False, meanings)
     is_lambda = getattr(value, "__name__", "") == "<lambda>"
     if callable(value) and not warp_types.is_kernel(value) and hasattr(value, "__code__") and not is_lambda:
         import warp as wp
@@ -78,11 +98,12 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         )
     kernel = inspect_kernel(value)
     names = [argument.name for argument in kernel.arguments]
-    known = {*inputs, *outputs, *cotangents, *gradients}
-    _check_names(plan, [n for n in names if n not in known], set(names), set(gradients) | inout, value.key)
-    _check_types(plan, list(kernel.leaves), value.key)
-    right = [name for name in names if name in gradients or name in inout]
-    left = [name for name in names if name in inout]
+    meanings = _meanings(plan, value.key, renamed, names, kernel.leaves)
+    _check_known(plan, value.key, meanings, names, {*inputs, *outputs, *cotangents, *gradients})
+    _check_given(plan, value.key, meanings, names, {*gradients, *inout})
+    _check_types(plan, meanings, kernel.leaves, value.key)
+    right = [name for name in names if meanings.of(name) in gradients or meanings.of(name) in inout]
+    left = [name for name in names if meanings.of(name) in inout]
     launch = plan.extents.launch
     rank = len(launch) if not callable(launch) else plan.extents.rank
     if rank is None:
@@ -90,12 +111,13 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
     sizes = [f"dim_{axis}" for axis in range(rank)]
     shapes: dict[str, str] = {}
     for name in right:
-        if name in inout:
+        if name in left:
             continue
-        slot = gradients[name]
+        slot = gradients[meanings.of(name)]
         own = [f"{slot.name}_size_{axis}" for axis in range(slot.leaf.ndim)]
         sizes += own
         shapes[name] = ", ".join(own)
+    absent = {slot.label for slot in plan.inputs if slot.optional}
     declaration = declare(
         value.key,
         f"{', '.join(left)} -> {', '.join(right)}",
@@ -103,35 +125,96 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         dim=", ".join(f"dim_{axis}" for axis in range(rank)) if rank else (),
         shapes=shapes or None,
         sizes=sizes,
-        optional=[s.label for s in plan.inputs if s.optional and s.label in names] or None,
+        optional=[name for name in names if meanings.of(name) in absent] or None,
         block_dim=plan.declaration.block_dim,
         tiled=plan.declaration.tiled,
     )
-    return declared(build(value, declaration, plan.name), True)
+    return declared(build(value, declaration, plan.name), True, meanings)
 
 
-def _check_types(plan: OpPlan, leaves: list[Leaf], title: str) -> None:
+def _parted(plan: OpPlan, value: Any) -> tuple[Any, Mapping[str, Any]]:
+    """The kernel or op, and the names that go with it."""
+    if not isinstance(value, tuple):
+        return value, {}
+    if len(value) != 2 or not isinstance(value[1], Mapping):
+        raise SignatureError(
+            f"{plan.name}: backward takes a kernel or a WarpOp, or a pair of one and a dict by its arguments, as in "
+            f"(kernel, {{'its_argument': 'grad_y', 'flag': 1}}), and got {value!r}"
+        )
+    return value
+
+
+def _meanings(
+    plan: OpPlan, title: str, renamed: Mapping[str, Any], names: Iterable[str], leaves: Iterable[Leaf]
+) -> Meanings:
+    """The dict that came with a backward, checked for itself."""
+    names = list(dict.fromkeys(names))
+    by_label = {leaf.label: leaf for leaf in leaves}
+    constants: dict[str, float] = {}
+    for key, meaning in renamed.items():
+        if key not in names:
+            raise SignatureError(
+                f"{plan.name}: backward: {key!r} is no argument of {title}; those are {', '.join(names)}"
+            )
+        if isinstance(meaning, str):
+            continue
+        leaf = by_label.get(key)
+        scalar = leaf.scalar if leaf is not None and leaf.kind == "number" else None
+        if not isinstance(meaning, (bool, int, float)) or leaf is None or leaf.kind != "number":
+            kind = leaf.type_name if leaf is not None else "a struct"
+            raise SignatureError(
+                f"{plan.name}: backward: {title}: '{key}' ({kind}) stands for {meaning!r}; expected the name of an input, "
+                f"output or gradient, or, for an argument that is a number, a number"
+            )
+        whole = not isinstance(meaning, float) or scalar is None or scalar.kind == "float"
+        if not whole or (scalar is not None and not scalar.holds(meaning)):
+            raise SignatureError(f"{plan.name}: backward: {title}: '{key}' ({leaf.type_name}) can't be {meaning!r}")
+        constants[key] = meaning
+    return Meanings({k: v for k, v in renamed.items() if isinstance(v, str)}, constants)
+
+
+def _check_types(plan: OpPlan, meanings: Meanings, leaves: Iterable[Leaf], title: str) -> None:
     """An array and its gradient are of one type: PyTorch would sum a gradient of more axes into the right shape."""
     forward = {slot.label: slot.leaf for slot in plan.slots}
     for leaf in leaves:
-        own = forward.get(leaf.label.removeprefix("grad_"), forward.get(leaf.label))
-        if own is None or not (leaf.is_array and own.is_array) or leaf.generic or own.generic:
+        meaning = meanings.of(leaf.label)
+        own = forward.get(meaning, forward.get(meaning.removeprefix("grad_")))
+        if own is None or leaf.label in meanings.constants:
             continue
-        if (leaf.scalar, leaf.component, leaf.ndim) != (own.scalar, own.component, own.ndim):
+        different = (leaf.scalar, leaf.component, leaf.ndim) != (own.scalar, own.component, own.ndim)
+        if leaf.is_array != own.is_array or (leaf.is_array and different and not (leaf.generic or own.generic)):
             raise SignatureError(
                 f"{plan.name}: backward: {title}: argument '{leaf.label}': expected {own.type_name}, the type of "
                 f"'{own.label}' in the forward, got {leaf.type_name}"
             )
 
 
-def _check_names(plan: OpPlan, unknown: list[str], given: set[str], wanted: set[str], where: str) -> None:
-    if unknown:
+def _check_known(plan: OpPlan, title: str, meanings: Meanings, names: Iterable[str], known: set[str]) -> None:
+    for name in names:
+        meaning = meanings.of(name)
+        if meaning in known or name in meanings.constants:
+            continue
+        takes = f"'{name}'" if meaning == name else f"'{name}' for '{meaning}'"
         raise SignatureError(
-            f"{plan.name}: backward {where} takes '{unknown[0]}', which is no input, output or gradient of the op; its "
+            f"{plan.name}: backward {title} takes {takes}, which is no input, output or gradient of the op; its "
             f"arguments are named after the forward's inputs and outputs, 'grad_<output>' for a cotangent and "
-            f"'grad_<input>' for a gradient"
+            f"'grad_<input>' for a gradient, or a dict says what they stand for: ({title}, {{'{name}': ...}})"
         )
-    if not given & wanted:
+
+
+def _check_given(plan: OpPlan, title: str, meanings: Meanings, names: Iterable[str], wanted: set[str]) -> None:
+    """Each gradient is given once, and one is."""
+    given: dict[str, str] = {}
+    for name in names:
+        meaning = meanings.of(name)
+        if name in meanings.constants or meaning not in wanted:
+            continue
+        if meaning in given:
+            raise SignatureError(
+                f"{plan.name}: backward {title} gives '{meaning}' twice, by '{given[meaning]}' and by '{name}'"
+            )
+        given[meaning] = name
+    if not given:
         raise SignatureError(
-            f"{plan.name}: backward {where} gives no gradient; name at least one of {', '.join(sorted(wanted))}"
+            f"{plan.name}: backward {title} gives no gradient; name at least one of {', '.join(sorted(wanted))}"
         )

@@ -19,7 +19,7 @@ from .launch.reverse import Reverse
 from .op import WarpOp
 from .plan.declaration import Declaration, declare
 from .plan.model import OpPlan
-from .plan.planner import plan_op
+from .plan.planner import check_nullable, plan_op
 from .private import warp_code, warp_source, warp_types
 
 
@@ -65,6 +65,7 @@ def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = N
     effects = analyse(kernel)
     found = inspect_kernel(kernel)
     plan = plan_op(found, declaration, effects)
+    check_nullable(plan)
     if found.generic:
         check_followed(plan)
     _warn(plan, stacklevel)

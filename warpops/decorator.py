@@ -44,7 +44,8 @@ def warp_op(*args: Any, **options: Any) -> Any:
         optional: arrays that may be None.
         nondiff: inputs that get no gradient.
         tensor_scalars: numbers that arrive as 0-d CPU tensors, so that a change costs no recompilation.
-        backward: a kernel or a ``WarpOp`` that computes the gradients in place of the adjoint.
+        backward: a kernel or a ``WarpOp`` that computes the gradients in place of the adjoint; its arguments are named after
+            the forward's, or a dict says what they stand for: ``(kernel, {"its_argument": "grad_y", "flag": 1})``.
         block_dim: threads per block, as in ``wp.launch``.
         tiled: launch as ``wp.launch_tiled`` does; ``dim`` leaves the lane axis out.
 

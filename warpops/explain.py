@@ -107,6 +107,8 @@ def _argument(writer: _Writer, plan: OpPlan, slot: Slot) -> None:
         text += f" {_shape(slot)}, {slot.leaf.type_name}"
         if slot.optional:
             text += ", may be None"
+        if slot.nullable:
+            text += ", null where a size is 0"
     elif slot.leaf.type_name and slot.leaf.type_name != slot.role:
         text += f", {slot.leaf.type_name}"
     reasons = [slot.why, _size_reason(plan, slot)] if slot.is_array else [slot.why]

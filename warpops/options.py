@@ -23,7 +23,7 @@ class ProgramOptions(TypedDict, total=False):
     optional: Names | None
     nondiff: Names | None
     tensor_scalars: Names | None
-    backward: wp.Kernel | Callable[..., Any] | None
+    backward: wp.Kernel | Callable[..., Any] | tuple[Any, Mapping[str, Any]] | None
 
 
 class Options(ProgramOptions, total=False):

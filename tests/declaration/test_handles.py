@@ -212,7 +212,7 @@ def test_object_on_another_device():
     mesh = cube(1.0)
     distance_op(mesh, outside())
     with pytest.raises(ArgumentError, match=r"op: argument 'mesh': expected a Mesh on cuda:0, .* got one on cpu"):
-        check_handle("op", "mesh", frozenset(), mesh.id, torch.device("cuda:0"))
+        check_handle("op: argument 'mesh'", frozenset(), mesh.id, torch.device("cuda:0"))
 
 
 @pytest.mark.parametrize("times", [1, 3], ids=["first", "remembered"])

@@ -9,6 +9,9 @@ import torch
 from ..plan.model import Slot
 from .kind import fail, require
 
+IDS = "compiled code, export and vmap take a tensor of ids: torch.tensor([x.id for x in objects], dtype=torch.uint64)"
+"""What is said where a list of Warp's objects isn't taken."""
+
 
 def expected_shape(slot: Slot) -> str:
     """The torch shape that a slot takes, as text."""
@@ -25,6 +28,8 @@ def check_array(op: str, slot: Slot, value: Any) -> None:
         fail(op, slot, f"expected a tensor ({leaf.type_name}), got None; only arrays declared optional may be None")
     if not isinstance(value, torch.Tensor):
         hint = "; convert it with torch.as_tensor" if hasattr(value, "__array__") or isinstance(value, list) else ""
+        if isinstance(value, (list, tuple)) and leaf.scalar is not None and leaf.scalar.name == "uint64":
+            hint = f"; {IDS}"
         fail(op, slot, f"expected a tensor ({leaf.type_name}), got {type(value).__name__}{hint}")
     scalar = leaf.scalar
     assert scalar is not None and leaf.component is not None

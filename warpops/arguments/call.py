@@ -16,6 +16,7 @@ from ..effects import Limit
 from ..errors import ArgumentError
 from ..plan.model import OpPlan, Slot
 from ..plan.sizes import Expr, SizeError
+from ..plan.solving import Solved
 from .callbacks import call_back, called_dims
 from .kind import fail, require
 from .kinds import check_slot
@@ -99,23 +100,17 @@ def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> t
 
 
 def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Bind bare names, then compare everything else."""
-    sizes: dict[str, Any] = {}
-    for slot in plan.inputs:
-        leaf = slot.leaf
-        if slot.role == "size" or (slot.role == "number" and leaf.scalar is not None and leaf.scalar.kind == "int"):
-            sizes[leaf.label] = values[slot.name]
-    fixed = set(sizes)
-    given = [slot for slot in plan.inputs if slot.is_array and values[slot.name] is not None and slot.dims]
-    binder: dict[str, str] = {}
+    """Bind the sizes that follow from the arrays, then compare everything else."""
+    sizes: dict[str, Any] = {slot.label: _number(values[slot.name]) for slot in plan.ints}
+    given = [slot for slot in plan.given_arrays if values[slot.name] is not None]
+    solved = plan.solved({slot.name for slot in given})
+    for one in solved:
+        sizes[one.name] = _solve(op, plan.slot(one.of.array), one, values, sizes)
+    binder = {one.name: plan.slot(one.of.array).label for one in solved}
+    settled = {(one.of.array, one.of.axis) for one in solved}
     for slot in given:
         for axis, dim in enumerate(slot.dims or ()):
-            if dim is not None and dim.is_name and str(dim.value) not in sizes:
-                sizes[str(dim.value)] = values[slot.name].shape[axis]
-                binder[str(dim.value)] = slot.label
-    for slot in given:
-        for axis, dim in enumerate(slot.dims or ()):
-            if dim is None:
+            if dim is None or (slot.name, axis) in settled:
                 continue
             wanted = _evaluate(op, f"the size '{dim}' of '{slot.label}'", dim, sizes)
             got = values[slot.name].shape[axis]
@@ -126,7 +121,7 @@ def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, An
                 slot: Slot = slot, axis: int = axis, dim: Expr = dim, wanted: Any = wanted, got: Any = got
             ) -> str:
                 name = str(dim.value) if dim.is_name else ""
-                if name in binder and name not in fixed:
+                if name in binder:
                     return (
                         f"{op}: argument '{slot.label}': expected size {wanted} on axis {axis} ('{dim}', bound by "
                         f"'{binder[name]}'), got {got}: shape {values[slot.name].shape}"
@@ -139,6 +134,39 @@ def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, An
 
             require(got == wanted, message)
     return sizes
+
+
+def _number(value: Any) -> Any:
+    """An int or bool argument, symbolic or not, as a size."""
+    return int(value) if isinstance(value, bool) else value
+
+
+def _solve(op: str, slot: Slot, solved: Solved, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
+    """The size that an axis says.
+
+    Raises:
+        ArgumentError: its factor is 0, something remains, or it would be negative.
+    """
+    axis, dim, name = solved.of.axis, solved.of.size, solved.name
+    got = values[slot.name].shape[axis]
+    if solved.bare:
+        return got
+    title = f"the size '{dim}' of '{slot.label}'"
+    factor = _evaluate(op, title, solved.factor, sizes)
+    rest = got - _evaluate(op, title, solved.offset, sizes)
+
+    def wrong(why: str) -> Callable[[], str]:
+        return lambda: (
+            f"{op}: argument '{slot.label}': its axis {axis} has size {got}, and is declared '{dim}': {why}; shape "
+            f"{values[slot.name].shape}"
+        )
+
+    require(factor != 0, wrong(f"'{solved.factor}', by which '{name}' is multiplied, is 0"))
+    if not isinstance(factor, int) or factor != 1:
+        require(rest % factor == 0, wrong(f"no whole '{name}' gives that"))
+        rest = rest // factor
+    require(rest >= 0, wrong(f"'{name}' would be {rest}"))
+    return rest
 
 
 def _evaluate(op: str, what: str, expr: Expr, sizes: Mapping[str, Any]) -> Any:
@@ -197,6 +225,34 @@ def check_rank(op: str, plan: OpPlan, given: int, rank: int | None) -> None:
         )
 
 
+def _unless_null(
+    op: str, plan: OpPlan, shapes: Mapping[str, tuple[Any, ...]], sizes: Mapping[str, Any]
+) -> dict[str, tuple[Any, ...]]:
+    """The shapes of what surely isn't null, or may not be for all that symbols tell.
+
+    Raises:
+        ArgumentError: an array is null, and the kernel doesn't ask whether it is.
+    """
+    found = dict(shapes)
+    for slot in plan.arrays:
+        shape = shapes.get(slot.name)
+        if shape is not None and not (slot.nullable and any(isinstance(n, int) and n == 0 for n in shape)):
+            continue
+        found.pop(slot.name, None)
+        for flags in slot.unasked:
+            numbers = [sizes.get(flag) for flag in flags]
+            if all(isinstance(number, int) for number in numbers) and all(numbers):
+                got = "None" if shape is None else f"the shape {tuple(shape)}, for which it is null"
+                given = f" where {' and '.join(map(repr, sorted(flags)))} isn't 0" if flags else ""
+                fail(
+                    op,
+                    slot,
+                    f"expected a tensor ({slot.leaf.type_name}), got {got}, and the kernel uses it{given} without asking "
+                    f"whether it is there (if {slot.label}:)",
+                )
+    return found
+
+
 def _check_reach(
     op: str,
     plan: OpPlan,
@@ -208,10 +264,12 @@ def _check_reach(
     if any(isinstance(size, int) and size == 0 for size in launch):
         return
     empty = [size == 0 for size in launch if not isinstance(size, int)]
+    shapes = _unless_null(op, plan, shapes, sizes)
 
-    def demand(condition: Any, message: Callable[[], str]) -> None:
-        """Nothing is launched over an empty dim, which symbols can't tell."""
-        for nothing in empty if condition is not True else ():
+    def demand(array: str, condition: Any, message: Callable[[], str]) -> None:
+        """Nothing is launched over an empty dim, and a null array isn't indexed, which symbols can't tell."""
+        null = [n == 0 for n in shapes[array] if not isinstance(n, int)] if plan.slot(array).nullable else []
+        for nothing in (*empty, *null) if condition is not True else ():
             condition = nothing if condition is False else condition | nothing
         require(condition, message)
 
@@ -236,6 +294,7 @@ def _check_reach(
         slot = plan.slot(cover.array)
         added = f" plus {cover.offset}" if cover.offset > 0 else f" minus {-cover.offset}" if cover.offset else ""
         demand(
+            cover.array,
             threads + cover.offset <= size,
             lambda slot=slot, cover=cover, size=size, threads=threads, added=added: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {cover.axis} has size {size}, and the launch has {threads} "
@@ -254,6 +313,7 @@ def _check_reach(
             continue
         how = f"with the constant {reach.size - 1}" if reach.constant else f"where it takes at least {reach.size}"
         demand(
+            reach.array,
             size >= reach.size,
             lambda slot=slot, reach=reach, size=size, how=how: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it {how}"
@@ -265,6 +325,7 @@ def _check_reach(
         size, number = shapes[count.array][count.axis], sizes[count.number]
         slot = plan.slot(count.array)
         demand(
+            count.array,
             size >= number,
             lambda slot=slot, count=count, size=size, number=number: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {count.axis} has size {size}, and the kernel indexes it in a "
@@ -277,6 +338,7 @@ def _check_reach(
         size, other = shapes[loop.array][loop.axis], shapes[loop.other][loop.other_axis]
         slot, source = plan.slot(loop.array), plan.slot(loop.other)
         demand(
+            loop.array,
             size >= other,
             lambda slot=slot, loop=loop, size=size, other=other, source=source: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {loop.axis} has size {size}, and the kernel indexes it in a "

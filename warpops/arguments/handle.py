@@ -33,7 +33,7 @@ class _Owner(numpy.ndarray):
     """Empty memory that owns Warp objects: PyTorch keeps the array that a tensor's storage was made from. Empty, since
     PyTorch would rather compute another than save one that has a size."""
 
-    held: tuple[tuple[Any, int], ...] = ()
+    held: tuple[Held, ...] = ()
 
 
 _owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
@@ -65,12 +65,11 @@ def object_of(handle: int) -> Any:
     return value
 
 
-def check_handle(op: str, label: str, kinds: frozenset[str], handle: int, device: torch.device) -> None:
+def check_handle(title: str, kinds: frozenset[str], handle: int, device: torch.device) -> None:
     """Refuse what a kernel would follow as a pointer of its own though it isn't one.
 
     Args:
-        op: the op's name.
-        label: the argument's.
+        title: the op and the argument, for messages.
         kinds: the classes that the kernel takes it for; empty where that isn't known.
         handle: the id.
         device: that of the tensors.
@@ -82,31 +81,48 @@ def check_handle(op: str, label: str, kinds: frozenset[str], handle: int, device
     """
     wanted = " or ".join(sorted(kinds))
     if not handle and kinds:
-        raise ArgumentError(f"{op}: argument '{label}': expected a wp.{wanted}, or its id, got 0, which no object has")
+        raise ArgumentError(f"{title}: expected a wp.{wanted}, or its id, got 0, which no object has")
     value = _look_up(handle) if kinds else object_of(handle)
     if value is None:
         if kinds and not gc.get_freeze_count():
             raise ArgumentError(
-                f"{op}: argument '{label}': expected a wp.{wanted}, or its id, got {handle & 0xFFFFFFFFFFFFFFFF}, which no "
+                f"{title}: expected a wp.{wanted}, or its id, got {handle & 0xFFFFFFFFFFFFFFFF}, which no "
                 f"live object has"
             )
         return
     if kinds and not any(isinstance(value, getattr(wp, kind)) for kind in kinds):
-        raise ArgumentError(
-            f"{op}: argument '{label}': expected a wp.{wanted}, as the kernel uses it, got a {type(value).__name__}"
-        )
+        raise ArgumentError(f"{title}: expected a wp.{wanted}, as the kernel uses it, got a {type(value).__name__}")
     where = str(wp.device_to_torch(value.device))
     if where != str(device) and not (device.index is None and where.startswith(device.type)):
         raise ArgumentError(
-            f"{op}: argument '{label}': expected a {type(value).__name__} on {device}, the device of the tensors, got "
-            f"one on {where}"
+            f"{title}: expected a {type(value).__name__} on {device}, the device of the tensors, got one on {where}"
         )
 
 
-def alive(*handles: Any) -> tuple[Any, ...]:
-    """The objects behind ids and their stamps, for an autograd node to hold. Symbolic ids, of traced code, have none."""
-    objects = [object_of(handle) if isinstance(handle, int) else None for handle in handles]
-    return tuple((value, stamp(value)) for value in objects)
+Held = tuple[tuple[Any, int], ...]
+"""The objects behind one argument, and their stamps."""
+
+
+def ids_tensor(ids: Sequence[int], objects: Sequence[Any], device: Any) -> torch.Tensor:
+    """A tensor of ids, which the objects behind them live as long as."""
+    tensor = torch.from_numpy(numpy.array([n & 0xFFFFFFFFFFFFFFFF for n in ids], numpy.uint64).view(numpy.int64)).to(
+        device
+    )
+    tensor._warpops_objects = tuple(objects)  # type: ignore[attr-defined]
+    return tensor
+
+
+def _objects(value: Any) -> tuple[Any, ...]:
+    """The objects behind an id, or behind a tensor that was made of them. Symbolic ids, of traced code, have none."""
+    if isinstance(value, int):
+        return (object_of(value),)
+    found: tuple[Any, ...] = getattr(value, "_warpops_objects", ())
+    return found
+
+
+def alive(*values: Any) -> tuple[Held, ...]:
+    """The objects behind ids and arrays of such, and their stamps, for an autograd node to hold."""
+    return tuple(tuple((value, stamp(value)) for value in _objects(given)) for given in values)
 
 
 _CHANGERS = ("refit", "rebuild", "build")
@@ -135,16 +151,16 @@ def _change(reference: weakref.ref[Any], method: Any, *args: Any, **kwargs: Any)
     return method(value, *args, **kwargs)
 
 
-def check_unchanged(title: str, labels: Sequence[str], held: Sequence[tuple[Any, int]]) -> None:
+def check_unchanged(title: str, labels: Sequence[str], held: Sequence[Held]) -> None:
     """Compare objects with their stamps of the forward.
 
     Raises:
         GradientError: one was changed since.
     """
-    for label, (value, before) in zip(labels, held, strict=False):
-        if stamp(value) != before:
+    for label, objects in zip(labels, held, strict=False):
+        if changed := next((value for value, before in objects if stamp(value) != before), None):
             raise GradientError(
-                f"{title}: the wp.{type(value).__name__} given for '{label}' has been modified (built anew, refit, or its "
+                f"{title}: the wp.{type(changed).__name__} given for '{label}' has been modified (built anew, refit, or its "
                 f"points changed) since the forward, and the gradient needs it as it was then; change it after the "
                 f"backward, or use another object"
             )
@@ -177,13 +193,13 @@ def _look_up(handle: int) -> Any:
 def keep(handles: Sequence[int]) -> torch.Tensor:
     """A token that keeps the objects behind ids alive, and knows their stamps."""
     owner = numpy.zeros(0, numpy.uint8).view(_Owner)
-    owner.held = tuple((value, stamp(value)) for value in map(_search, handles))
+    owner.held = tuple(((value, stamp(value)),) for value in map(_search, handles))
     token = torch.from_numpy(owner)
     _owners[token.untyped_storage().data_ptr()] = owner
     return token
 
 
-def held_by(token: torch.Tensor) -> tuple[tuple[Any, int], ...]:
+def held_by(token: torch.Tensor) -> tuple[Held, ...]:
     """The objects that a token keeps alive, and their stamps."""
     owner = _owners.get(token.untyped_storage().data_ptr())
     return () if owner is None else owner.held

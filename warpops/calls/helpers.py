@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.conversions import to_handle, to_number, to_tensor, to_vector
+from ..arguments.conversions import to_handle, to_ids, to_number, to_tensor, to_vector
 from ..arguments.dynamo import traced_value
 from ..arguments.handle import alive, check_unchanged, id_of, keep_alive
 from ..arguments.number import SYMBOLIC_NUMBERS, guard_number, traced_int
@@ -57,7 +57,7 @@ OVER_WAYS: tuple[Callable[..., Any], ...] = (
     resolve_negated,
 )
 OVER_WAYS += (traced_forward, traced_backward, backward_again, custom_backward)
-OVER_SLOTS = (to_number, to_vector, to_handle, to_tensor)
+OVER_SLOTS = (to_number, to_vector, to_handle, to_ids, to_tensor)
 
 
 def helpers(ways: Ways) -> dict[str, Any]:
@@ -81,5 +81,5 @@ def helpers(ways: Ways) -> dict[str, Any]:
         "forward_op": ways.ops.forward,
         "backward_op": ways.ops.backward,
         "defaults": {p.name: default_value(p.default) for p in plan.parameters},
-        "check_alive": partial(check_unchanged, ways.name, [slots[name].label for name in plan.handles]),
+        "check_alive": partial(check_unchanged, ways.name, [slots[name].label for name in plan.holding]),
     }

@@ -177,7 +177,7 @@ def read(
     if array.local and active:
         taints.add(LocalArrayRead(frame.id))
     name = next((ref.root for ref in array.refs), "a local array")
-    unknown = Unknown(f"values of '{name}'", False, depends, 1)
+    unknown = Unknown(f"values of '{name}'", False, depends, 1, values_of=None if several else name)
     value = Value(unknown, active, data=True, tokens=frozenset(taints), type=known_type(array.dtype), varies=depends)
     value = record.needing(value, tokens | array.tokens, site)
     return value if array.doubt is None else record.doubting(value, [array.doubt])

@@ -82,10 +82,12 @@ def _note_handle(record: Record, name: str, arguments: Arguments) -> None:
     """Note what a kernel argument is the id of."""
     kind = next((kind for start, kind in _OBJECTS.items() if name.startswith(start)), None)
     value = _argument(arguments, "id", 0) if kind is not None else None
-    if kind is not None and isinstance(value, Value) and isinstance(value.form, Affine):
-        base = value.form.base
-        if isinstance(base, Arg) and value.form.offset == 0:
-            record.handles.setdefault(base.name, set()).add(kind)
+    if kind is None or not isinstance(value, Value):
+        return
+    if isinstance(value.form, Affine) and isinstance(value.form.base, Arg) and value.form.offset == 0:
+        record.handles.setdefault(value.form.base.name, set()).add(kind)
+    elif value.form is not None and isinstance(value.form, Unknown) and value.form.values_of is not None:
+        record.handles.setdefault(value.form.values_of, set()).add(kind)
 
 
 def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:

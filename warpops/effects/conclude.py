@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .access import PURE_ATOMICS
-from .forms import Affine, Coord, Covered, Form, Loop, Shape, Size, bare_coordinate
+from .facts import closure
+from .forms import Affine, Arg, Coord, Covered, Flag, Form, Loop, Shape, Size, bare_coordinate
 from .hazards import first_need, private
 from .indices import axis_use, limit, may_wrap
 from .model import ArrayEffects, Guard, Premise, Site
@@ -54,12 +55,28 @@ def conclude_array(
         after=None if hidden else first_need(record, name, "after"),
         reads_own=bool(reads or atomics) and not hidden and all(access.own for access in (*reads, *atomics)),
         tested=name in record.tested,
+        unasked=() if name in record.tested else _unasked(name, ndim, accesses),
         null_adjoint_safe=name not in record.unsafe,
         measured=name in record.measured,
         wraps=name in record.unsafe
         and any(may_wrap(form, access.facts) for access in accesses for form in access.pattern),
         replayed=any(access.inside for access in (*stores, *atomics)),
     )
+
+
+def _unasked(name: str, ndim: int, accesses: Sequence[Access]) -> tuple[tuple[Site, frozenset[str]], ...]:
+    """The accesses that would touch a null array, whose sizes are 0, and the arguments that keep threads from them."""
+    zero = Affine(None, 0)
+    found: dict[tuple[Site, frozenset[str]], None] = {}
+    for access in accesses:
+        indices = [form for form in access.pattern if isinstance(form, Affine)]
+        known = closure(access.facts, *indices, *(Affine(Shape(name, axis)) for axis in range(ndim)))
+        if any(known.less(zero, Affine(Shape(name, axis))) for axis in range(ndim)):
+            continue
+        bases = {base for fact in access.facts for base in (fact.left.base, fact.right.base)}
+        flags = {b.name for b in bases if isinstance(b, (Arg, Flag)) and known.less(zero, Affine(b))}
+        found[access.site, frozenset(flags)] = None
+    return tuple(found)
 
 
 def _sites(accesses: Sequence[Access]) -> tuple[Site, ...]:

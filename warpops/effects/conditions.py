@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .facts import limits
-from .forms import NO_TRUTH, Affine, Arg, Coord, Less, Said, Shape, Size, Truth
+from .forms import NO_TRUTH, Affine, Arg, Coord, Less, Said, Shape, Size, Truth, truth_of
 from .model import Site
 from .state import Condition
 from .values import Value
@@ -23,7 +23,8 @@ def compare(operator: str, left: Value, right: Value) -> Truth:
     if operator in (">", ">="):
         return compare("<" if operator == ">" else "<=", right, left)
     if operator in ("==", "!="):
-        equal = Truth(_together(_less(a, b, 1), _less(b, a, 1)), Said())
+        unequal = truth_of(a.base.name).true if isinstance(a.base, Arg) and b == Affine(None, -a.offset) else Said()
+        equal = Truth(_together(_less(a, b, 1), _less(b, a, 1)), unequal)
         return equal if operator == "==" else equal.negated()
     return NO_TRUTH
 

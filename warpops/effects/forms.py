@@ -71,13 +71,20 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Flag:
+    """An argument of the kernel (or field of a struct argument) as a condition: above 0 where it is true."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Earlier:
     """The variable of a loop in some earlier iteration."""
 
     id: int
 
 
-Base: TypeAlias = Coord | Shape | Arg | Loop | Earlier
+Base: TypeAlias = Coord | Shape | Arg | Flag | Loop | Earlier
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,8 @@ class Unknown:
     varies: Coordinates = ALL
     merges: int = 0
     stride: Stride | None = None
+    values_of: str | None = None
+    """The array that it is an element of, as it stands there."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +201,7 @@ def join_forms(a: Form | None, b: Form | None, sure: bool = False) -> Form | Non
     both = varies(a) | varies(b)
     for form in (a, b):
         if isinstance(form, Unknown):
-            return replace(form, varies=both)
+            return replace(form, varies=both, values_of=None)
     return Unknown("an index with more than one definition", derived=True, varies=both)
 
 
@@ -247,3 +256,8 @@ class Truth:
 
 
 NO_TRUTH = Truth()
+
+
+def truth_of(name: str) -> Truth:
+    """What the condition that an argument is true says."""
+    return Truth(Said(frozenset({Less(Affine(None, 0), Affine(Flag(name)))})))

@@ -135,6 +135,8 @@ class ArrayEffects:
     """It is read or updated, each time an element that its thread surely stored before."""
     tested: bool = False
     """The kernel asks whether the array is there, so that it may be None."""
+    unasked: tuple[tuple[Site, frozenset[str]], ...] = ()
+    """The places that take it for granted that the array is there, each where none of these int and bool arguments is 0."""
     measured: bool = False
     """Its shape (or another part of its descriptor) is read. The reverse of that assigns 0 to the same part of the array's
     explicit adjoint."""

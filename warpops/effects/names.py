@@ -28,7 +28,7 @@ from ..private.warp_types import (
     is_struct,
     known_type,
 )
-from .forms import ALL, NONE, Affine, Arg, Unknown, Whole
+from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
 from .model import Site
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
 
@@ -193,8 +193,9 @@ def of_type(path: str | None, warp_type: Any) -> Abstract:
         # It may be an array: only an overload's types tell.
         return Array(frozenset({Ref(path, ())}), 0)
     if warp_type is int or is_int(warp_type):
-        return Value(Affine(Arg(path)), type=known_type(warp_type))
-    return Value(Unknown(f"the argument '{path}'", varies=NONE), type=known_type(warp_type))
+        return Value(Affine(Arg(path)), type=known_type(warp_type), truth=truth_of(path))
+    form = Unknown(f"the argument '{path}'", varies=NONE)
+    return Value(form, type=known_type(warp_type), truth=truth_of(path))
 
 
 def array_arguments(kernel: Any) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def computed(values: Sequence[Value], text: Text, *, merges: bool = False) -> Un
     count = merges + sum(v.form.merges if isinstance(v.form, Unknown) else isinstance(v.form, Clamped) for v in values)
     for value in values:
         if isinstance(value.form, Unknown) and not value.form.derived:
-            return replace(value.form, varies=both, merges=count)
+            return replace(value.form, varies=both, merges=count, values_of=None)
     return Unknown(f"computed: {text()}", derived=any(v.coords for v in values), varies=both, merges=count)
 
 

@@ -187,6 +187,10 @@ class CallWriter(FunctionWriter):
     def _emit_numbers(self) -> None:
         text = self.text
         for slot in self.plan.inputs:
+            if slot in self.plan.id_arrays:
+                arrays = [s.name for s in self.plan.given_arrays if s not in self.plan.id_arrays]
+                text.add(f"if {slot.name}.__class__ is not {self.use('Tensor')}:")
+                text.add(f"    {slot.name} = {self.use('to_ids')}({', '.join([repr(slot.name), slot.name, *arrays])})")
             if slot.is_array:
                 continue
             scalar = slot.leaf.scalar

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..arguments import overlap
+from ..arguments import call, overlap
 from ..arguments.call import device_of, fresh_shape, launch_size
 from ..arguments.handle import check_handle
 from ..arguments.kinds import check_slot
@@ -17,7 +17,8 @@ from ..effects import Limit
 from ..launch import devices
 from ..launch.packing import dense_strides
 from ..plan.model import OpPlan, Slot
-from ..plan.sizes import Expr
+from ..plan.sizes import Expr, integer
+from ..plan.solving import Solved
 from ..private import torch_guards
 from .text import targets, tuple_of
 from .writer import Shapes, Sizes, Writer
@@ -117,8 +118,9 @@ def check_handles(w: Writer, device: str) -> None:
     """Compare Warp's objects with what the kernel takes them for, and their devices with the tensors'."""
     for slot in w.plan.inputs:
         if slot.leaf.kind == "handle" and slot.role != "tensor_scalar":
-            kinds = w.plan.effects.handles.get(slot.label, frozenset())
-            check = w.provide(f"check_{slot.name}", partial(check_handle, w.op, slot.label, kinds))
+            check = w.provide(
+                f"check_{slot.name}", partial(check_handle, f"{w.op}: argument '{slot.label}'", slot.objects)
+            )
             w.text.add(f"{check}({slot.name}, {device})")
 
 
@@ -136,44 +138,52 @@ def separate(w: Writer) -> None:
 
 
 def bind_sizes(w: Writer) -> Sizes:
-    """Bind bare names, compare the rest."""
-    sizes: Sizes = {}
-    wrong: list[str] = []
-    later: list[tuple[Slot, int, Expr]] = []
-    for slot in w.plan.inputs:
-        leaf = slot.leaf
-        if slot.role == "size" or (slot.role == "number" and leaf.scalar is not None and leaf.scalar.kind == "int"):
-            sizes[leaf.label] = slot.name
-    for slot in w.plan.given_arrays:
-        for axis, dim in enumerate(slot.dims or ()):
-            if dim is None:
-                continue
-            text = f"{w.local(slot, 'shape')}[{axis}]"
-            if dim.is_name and str(dim.value) not in sizes and not slot.optional:
-                size = w.text.size(str(dim.value))
-                sizes[str(dim.value)] = size
-                w.text.let(size, text)
-            else:
-                later.append((slot, axis, dim))
-    unbound: set[str] = set()
-    for slot, axis, dim in later:
-        if dim.is_name and str(dim.value) not in sizes and slot.optional:
-            size = w.text.size(str(dim.value))
-            shape = w.local(slot, "shape")
-            if str(dim.value) not in unbound:
-                w.text.add(f"{size} = None")
-                unbound.add(str(dim.value))
-            w.text.add(f"if {slot.name} is not None and {size} is None:")
-            w.text.add(f"    {size} = {shape}[{axis}]")
-    for name in unbound:
-        sizes[name] = w.text.size(name)
-    for slot, axis, dim in later:
-        text = f"{w.local(slot, 'shape')}[{axis}] != {dim.text(sizes)}"
-        wrong.append(f"{slot.name} is not None and {text}" if slot.optional else text)
-    w.refuse_if(wrong)
-    for name in unbound:
-        w.refuse_if([f"{sizes[name]} is None"])
+    """Bind the sizes that follow from the arrays, compare the rest."""
+    plan, text = w.plan, w.text
+    sizes: Sizes = {slot.label: _size_of(slot) for slot in plan.ints}
+    if plan.sizes_follow is None:
+        names = [solved.name for solved in plan.solved({slot.name for slot in plan.given_arrays})]
+        sizes |= {name: text.size(name) for name in names}
+        bind = w.provide("bind_sizes", lambda values: tuple(map(call.bind_sizes(w.op, plan, values).get, names)))
+        text.add(f"{targets([sizes[name] for name in names])} = {bind}({w.values()})")
+        return sizes
+    for solved in plan.sizes_follow:
+        size = f"{w.local(plan.slot(solved.of.array), 'shape')}[{solved.of.axis}]"
+        own = text.size(solved.name)
+        if solved.bare:
+            text.let(own, size)
+        else:
+            _solve(w, solved, size, own, sizes)
+        sizes[solved.name] = own
+    bound = {(solved.of.array, solved.of.axis) for solved in plan.sizes_follow if solved.factor == integer(1)}
+    axes = [
+        (slot, axis, dim)
+        for slot in plan.given_arrays
+        for axis, dim in enumerate(slot.dims or ())
+        if dim is not None and (slot.name, axis) not in bound
+    ]
+    w.refuse_if(divisions(sizes, (dim for _, _, dim in axes)))
+    wrong = [(slot, f"{w.local(slot, 'shape')}[{axis}] != {dim.text(sizes)}") for slot, axis, dim in axes]
+    w.refuse_if(f"{slot.name} is not None and {text}" if slot.optional else text for slot, text in wrong)
     return sizes
+
+
+def _size_of(slot: Slot) -> str:
+    """An int or bool argument as a size."""
+    return f"int({slot.name})" if slot.leaf.scalar is not None and slot.leaf.scalar.kind == "bool" else slot.name
+
+
+def _solve(w: Writer, solved: Solved, size: str, own: str, sizes: Sizes) -> None:
+    """A size from ``factor * name + offset``; that nothing remains is compared with the other axes."""
+    factor, offset = solved.factor, solved.offset
+    zero = [] if factor.is_int and factor.value != 0 else [f"{factor.text(sizes)} == 0"]
+    w.refuse_if([*divisions(sizes, (factor, offset)), *zero])
+    if offset != integer(0):
+        size = f"{size} - {offset.text(sizes, 2)}"
+    if factor != integer(1):
+        size = f"({size}) // {factor.text(sizes, 3)}"
+    w.text.add(f"{own} = {size}")
+    w.refuse_if([f"{own} < 0"])
 
 
 def divisions(sizes: Sizes, exprs: Iterable[Expr]) -> list[str]:
@@ -215,12 +225,7 @@ def _nonnegative(w: Writer, expr: Expr) -> bool:
     if expr.is_int:
         return int(expr.value) >= 0
     if expr.is_name:
-        ints = {
-            slot.leaf.label
-            for slot in w.plan.inputs
-            if slot.role == "size" or (slot.role == "number" and slot.leaf.scalar and slot.leaf.scalar.kind == "int")
-        }
-        return str(expr.value) not in ints
+        return all(slot.label != expr.value for slot in w.plan.ints)
     return expr.head in ("+", "*", "min", "max") and all(_nonnegative(w, item) for item in expr.items)
 
 
@@ -256,10 +261,25 @@ def check_reach(w: Writer, sizes: Sizes, shapes: Shapes, dims: str, device: str)
         text = length(*limit.base) if isinstance(limit.base, tuple) else sizes[limit.base]
         return text + (f" {'+' if limit.offset > 0 else '-'} {abs(limit.offset)}" if limit.offset else "")
 
+    def there(slot: Slot) -> str:
+        if slot.optional:
+            return f"{slot.name} is not None"
+        return (
+            " and ".join(f"{length(slot.name, axis)} != 0" for axis in range(slot.leaf.ndim)) if slot.nullable else ""
+        )
+
     def guard(name: str, text: str) -> str:
-        return f"{name} is not None and {text}" if plan.slot(name).optional else text
+        condition = there(plan.slot(name))
+        return f"{condition} and {text}" if condition else text
 
     wrong = []
+    for slot in plan.arrays:
+        for flags in slot.unasked:
+            if not sizes.keys() >= flags:
+                continue  # a float's value isn't looked at
+            asked = [f"{sizes[flag]} != 0" for flag in sorted(flags)]
+            absent = [f"not ({there(slot)})" if slot.nullable else f"{slot.name} is None"]
+            wrong.append(" and ".join([*absent, *asked]))
     for cover in plan.extents.covers:
         c = cover.coordinate
         block = f'(1 if {device}.type == "cpu" else {plan.block})'

@@ -109,7 +109,8 @@ class FunctionWriter:
                         text.add(f"{names} = {self._way('forward')}({given})")
                     if alive:
                         text.add(f"{alive[0]} = None")
-                        text.add(f"ctx.alive = {self.use('alive')}({', '.join(plan.handles)})")
+                    if plan.holding:
+                        text.add(f"ctx.alive = {self.use('alive')}({', '.join(plan.holding)})")
                 before = []
                 for slot in plan.written_back:
                     before.append(saved[slot.name])
@@ -168,7 +169,7 @@ class FunctionWriter:
                 text.add(f"    grads = {traced}({given})")
                 text.add("else:")
                 with text.deeper():
-                    if alive:
+                    if plan.holding:
                         text.add(f"{self.use('check_alive')}(ctx.alive)")
                     if plan.recalls_backward:
                         arrays = ", ".join([*(s.name for s in plan.given_arrays), *kept, *live])

@@ -49,6 +49,11 @@ class Leaf:
         return self.kind == "array"
 
     @property
+    def is_integral(self) -> bool:
+        """An int or bool, which sizes may be written with."""
+        return self.kind == "number" and self.scalar is not None and self.scalar.kind in ("int", "bool")
+
+    @property
     def generic(self) -> bool:
         return self.scalar is None or self.component is None
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ..effects import AxisUse, Below, Effects, Limit, Need
 from ..kernel.signature import Leaf
 from .declaration import Callback, Dims
-from .sizes import Expr, name
+from .sizes import Expr, integer, name
+from .solving import folded
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,11 @@ class Bounds:
         ]
 
     def settled(self, leaf: Leaf, axis: int, below: Below, launch: tuple[Expr, ...] | Callback) -> bool:
-        """Whether the axis has as many elements as the launch has threads."""
-        c = below.coordinate
-        return below.offset <= 0 and not callable(launch) and c < len(launch) and self.size_of(leaf, axis) == launch[c]
+        """Whether the axis has as many elements as the launch has threads, or the offset more."""
+        c, size = below.coordinate, self.size_of(leaf, axis)
+        if callable(launch) or c >= len(launch) or size is None:
+            return False
+        return size == launch[c] if below.offset <= 0 else size == folded("+", launch[c], integer(below.offset))
 
     def doubts(self, leaf: Leaf, axis: int, use: AxisUse, launch: tuple[Expr, ...] | Callback) -> Iterator[str]:
         """Indices that no size keeps in bounds, by threads that can't be told."""

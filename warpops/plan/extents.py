@@ -11,6 +11,7 @@ from .bounds import Bounds, Count, Cover, Loop, Reach
 from .declaration import Callback, Declaration, Dims
 from .roles import Role, Roles
 from .sizes import Expr, name, unused
+from .solving import Axis, solve
 
 _LETTERS = ("n", "m", "k", "l")
 
@@ -56,6 +57,9 @@ class _Deriver(Bounds):
 
     def optional(self, leaf: Leaf) -> bool:
         return leaf.default is None or leaf.label in self.declaration.optional
+
+    def nullable(self, leaf: Leaf) -> bool:
+        return self.roles[leaf.name] == "output" and leaf.label in self.declaration.optional
 
     def run(self) -> Extents:
         self.read_brackets()
@@ -172,7 +176,7 @@ class _Deriver(Bounds):
             found: dict[Expr, str] = {}
             for leaf in self.arrays:
                 dims = self.dims.get(leaf.name) or self.shapes.get(leaf.name)
-                if dims is None or callable(dims):
+                if dims is None or callable(dims) or self.nullable(leaf):
                     continue
                 for axis, use in enumerate(self.uses(leaf)):
                     size = dims[axis]
@@ -248,15 +252,16 @@ class _Deriver(Bounds):
             self.why[leaf.name] = "from the coordinates that index it"
 
     def check_names(self, launch: tuple[Expr, ...] | Callback) -> None:
-        bound = {str(d.value) for dims in self.dims.values() for d in dims if d is not None and d.is_name}
         ints = {
             leaf.label
             for leaf in self.kernel.leaves
-            if leaf.kind == "number"
-            and (leaf.scalar is None or leaf.scalar.kind == "int")
+            if (leaf.is_integral or (leaf.kind == "number" and leaf.scalar is None))
             and leaf.label not in self.declaration.tensor_scalars
         }
-        known = bound | ints | set(self.declaration.sizes)
+        sizes = ints | set(self.declaration.sizes)
+        axes = [Axis(name, axis, d) for name, dims in self.dims.items() for axis, d in enumerate(dims) if d is not None]
+        bound = {solved.name for solved in solve(axes, sizes)}
+        known = bound | sizes
 
         def check(expr: Expr | None, what: str) -> None:
             if expr is None:
@@ -270,8 +275,12 @@ class _Deriver(Bounds):
                     if used in self.declaration.tensor_scalars:
                         kind = "in tensor_scalars, so that its value is known only inside the launch"
                     raise self.fail(f"the size '{expr}' of {what} uses '{used}', which is {kind}, not an int")
+                inside = next((axis.size for axis in axes if used in axis.size.names()), None)
+                why = "which no input's brackets bind"
+                if inside is not None:
+                    why = f"which '{inside}' alone can't be solved for"
                 raise self.fail(
-                    f"the size '{expr}' of {what} uses '{used}', which no input's brackets bind; bind it on the left, as "
+                    f"the size '{expr}' of {what} uses '{used}', {why}; bind it on the left, as "
                     f"in 'x[{used}]', or make it an argument with sizes=\"{used}\""
                 )
 

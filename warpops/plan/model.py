@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from .declaration import Callback, Declaration
 from .extents import Extents
 from .roles import Role
 from .sizes import Expr
+from .solving import Axis, Solved, solve
 
 Init = Literal["zeros", "empty"] | float
 
@@ -30,12 +31,17 @@ class Slot:
     shape: tuple[Expr, ...] | Callback | None = None
     """The Warp shape of a fresh output or of scratch."""
     optional: bool = False
+    """Inputs: may be None."""
+    nullable: bool = False
+    """Outputs: null in the kernel where one of its sizes is 0."""
+    unasked: tuple[frozenset[str], ...] = ()
+    """Where it may be null: the kernel touches it all the same where none of the ints in one of these is 0."""
     init: Init = "zeros"
     init_why: str = ""
     differentiable: bool = False
     """Inputs: gets a gradient. Outputs: takes a cotangent."""
     saved: bool = False
-    """Outputs and scratch: backward needs the data that the launch left."""
+    """Outputs and scratch: backward needs the data that the launch left, or to know whether there is any."""
     retained: bool = False
     """Outputs: the cotangent can be used without a private copy."""
     null_adjoint_safe: bool = False
@@ -46,6 +52,8 @@ class Slot:
     """The adjoint launch writes to it: it gets a private array, in the state from before the launch."""
     state: Literal["before", "after"] | None = None
     """What the adjoint launch needs of an array that the kernel writes; None where either state will do."""
+    objects: frozenset[str] = frozenset()
+    """Ids of Warp's objects: the classes that the kernel takes these for; empty where that isn't known."""
     why: str = ""
     """Where the role comes from."""
 
@@ -139,6 +147,21 @@ class OpPlan:
         return tuple(s.name for s in self.inputs if s.leaf.kind == "handle" and s.role != "tensor_scalar")
 
     @cached_property
+    def id_arrays(self) -> tuple[Slot, ...]:
+        """Arrays of ids of Warp's objects, for which eager code takes a list of the objects, too."""
+        return tuple(
+            slot
+            for slot in self.given_arrays
+            if slot.leaf.scalar is not None and slot.leaf.scalar.name == "uint64"
+            if slot.role == "input" and slot.leaf.ndim == 1 and slot.leaf.component == ()
+        )
+
+    @cached_property
+    def holding(self) -> tuple[str, ...]:
+        """What may stand for objects in eager code: the handles, then the arrays of ids."""
+        return (*self.handles, *(slot.name for slot in self.id_arrays))
+
+    @cached_property
     def fresh(self) -> tuple[Slot, ...]:
         """What the op makes: outputs and scratch."""
         return tuple(slot for slot in self.slots if slot.fresh)
@@ -225,6 +248,30 @@ class OpPlan:
         if slot.state == "before" and slot.role in ("output", "scratch"):
             return "made again"
         return "copied" if slot.replayed or self.effects.opaque else "as it is"
+
+    @cached_property
+    def ints(self) -> tuple[Slot, ...]:
+        """The arguments that sizes may be written with."""
+        return tuple(s for s in self.inputs if s.role == "size" or (s.role == "number" and s.leaf.is_integral))
+
+    def solved(self, given: Container[str]) -> tuple[Solved, ...]:
+        """How sizes follow from the arrays ``given`` (by schema name), in the signature's order."""
+        order = {term.name: place for place, term in enumerate(self.declaration.left)}
+        arrays = sorted(self.given_arrays, key=lambda slot: order.get(slot.label, len(order)))
+        axes = (
+            Axis(slot.name, axis, dim, slot.optional)
+            for slot in arrays
+            if slot.name in given
+            for axis, dim in enumerate(slot.dims or ())
+            if dim is not None
+        )
+        return solve(axes, (slot.label for slot in self.ints))
+
+    @cached_property
+    def sizes_follow(self) -> tuple[Solved, ...] | None:
+        """How sizes follow at every call; None where that depends on which optional arrays are given."""
+        found = self.solved({slot.name for slot in self.given_arrays})
+        return None if any(solved.of.optional for solved in found) else found
 
     @cached_property
     def sizing(self) -> tuple[Slot, ...]:

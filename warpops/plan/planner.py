@@ -76,8 +76,10 @@ def _slot(
     role = roles[leaf.name]
     given = role in ("input", "mutated")
     optional = leaf.is_array and given and (leaf.default is None or leaf.label in declaration.optional)
+    nullable = role == "output" and leaf.label in declaration.optional
+    objects = effects.handles.get(leaf.label, frozenset())
     if not leaf.is_array:
-        return Slot(leaf, role, why=why.get(leaf.name, ""))
+        return Slot(leaf, role, objects=objects, why=why.get(leaf.name, ""))
     known = effects.arrays.get(leaf.label) or ArrayEffects(
         leaf.label, leaf.ndim, filled_why="the kernel's body could not be followed", null_adjoint_safe=False
     )
@@ -93,16 +95,19 @@ def _slot(
         dims=extents.dims.get(leaf.name),
         shape=shape,
         optional=optional,
+        nullable=nullable,
+        unasked=tuple(dict.fromkeys(flags for _, flags in known.unasked)) if optional or nullable else (),
         init=init,
         init_why=init_why,
         differentiable=differentiable,
         saved=role in ("output", "scratch")
-        and (known.reads_back or known.replayed or bool(known.escapes) or bool(effects.opaque)),
+        and (known.reads_back or known.replayed or bool(known.escapes) or bool(effects.opaque) or nullable),
         retained=role == "output" and known.stored_once and not known.view_stored and not known.escapes,
         null_adjoint_safe=known.null_adjoint_safe and not effects.opaque,
         explicit=len(leaf.path) == 1 and not known.attached_alone,
         replayed=known.replayed,
         state=known.adjoint_state,
+        objects=objects,
         why=why.get(leaf.name, ""),
     )
 
@@ -155,3 +160,20 @@ def _gradient_policy(
     if choice.plan is not None:
         return "adjoint", "the adjoint of the kernel with its loops and locals made right"
     return "adjoint", "the kernel's own adjoint"
+
+
+def check_nullable(plan: OpPlan) -> None:
+    """Refuse an optional output that the kernel uses in any case.
+
+    Raises:
+        SignatureError: there is one.
+    """
+    for slot in plan.slots:
+        if not slot.nullable:
+            continue
+        site = next((site for site, flags in plan.effects.arrays[slot.label].unasked if not flags), None)
+        if site is not None:
+            raise SignatureError(
+                f"{plan.name}: optional names the output '{slot.label}', which is null where one of its sizes is 0, and the "
+                f"kernel uses it at {site} without asking whether it is there (if {slot.label}:): `{site.code}`"
+            )

@@ -209,8 +209,10 @@ def _check_combinations(
         if any(t.name == name and t.dims is not None for t in declaration.right or ()):
             raise SignatureError(f"{kernel.name}: '{name}' has brackets in the signature and an entry in shapes")
     for name in declaration.optional:
-        if name in right or name in scratch:
-            raise SignatureError(f"{kernel.name}: optional names '{name}', which is no input")
+        if name in scratch or (name in right and name in left):
+            raise SignatureError(
+                f"{kernel.name}: optional names '{name}', which is neither an input nor a fresh output"
+            )
 
 
 def _check_against_kernel(

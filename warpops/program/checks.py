@@ -118,6 +118,8 @@ def check_handles(op: str, kernel: Any, effects: Effects, values: dict[str, Any]
     title = f"{op}: the program launches {kernel.key}"
     found = {}
     for label, value in values.items():
+        if label in effects.arrays:
+            continue
         if label in effects.handles and isinstance(value, (wp.array, torch.Tensor)):
             wanted = " or ".join(sorted(effects.handles[label])) or "object of Warp's"
             raise ArgumentError(f"{title}: '{label}': expected the id of a {wanted}, got a {type(value).__name__}")
@@ -126,7 +128,7 @@ def check_handles(op: str, kernel: Any, effects: Effects, values: dict[str, Any]
             continue
         if label in effects.handles:
             where = torch.device(wp.device_to_torch(wp.get_device(device)))
-            check_handle(title, label, effects.handles[label], number, where)
+            check_handle(f"{title}: argument '{label}'", effects.handles[label], number, where)
         known = object_of(number)
         if known is not None:
             found[label] = known

@@ -370,7 +370,7 @@ class Run:
                 f"its backward (enable_backward=False)"
             )
         title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
-        check_unchanged(title, list(event.objects), list(event.objects.values()))
+        check_unchanged(title, list(event.objects), [(held,) for held in event.objects.values()])
         if choice.plan is not None:
             kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
         private: list[Any] = []

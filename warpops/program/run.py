@@ -186,7 +186,8 @@ class Runner:
     def _value(self, run: Run, warp_type: Any, slot: Slot, value: Any) -> Any:
         """A tensor or a number as the program takes it."""
         if slot.is_array:
-            return None if value is None else array_of(value, warp_type.dtype, slot.leaf.ndim, run.device)
+            null = value is None or (slot.nullable and value.numel() == 0)
+            return None if null else array_of(value, warp_type.dtype, slot.leaf.ndim, run.device)
         if slot.leaf.kind == "vector":
             return warp_type(*value)
         if slot.leaf.kind == "handle":

@@ -41,12 +41,7 @@ def resized(subject: Subject, factor: int) -> Values | None:
 
 def _numbers(subject: Subject) -> dict[str, Any]:
     """Sizes that are arguments of the op, and stay as they are."""
-    found: dict[str, Any] = {}
-    for slot in subject.plan.inputs:
-        scalar = slot.leaf.scalar
-        if slot.role == "size" or (slot.role == "number" and scalar is not None and scalar.kind == "int"):
-            found[slot.label] = subject.values[slot.name]
-    return found
+    return {slot.label: subject.values[slot.name] for slot in subject.plan.ints}
 
 
 def _grow(subject: Subject, factor: int, bound: dict[str, Any], fixed: dict[str, Any], free: bool) -> Values | None:

@@ -152,7 +152,7 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
         inits=tuple((slot.label, slot.init) for slot in plan.result_slots if slot.role == "output"),
         scratch=tuple(scratch),
         sizes=own.sizes,
-        optional=tuple(slot.label for slot in plan.inputs if slot.optional),
+        optional=tuple(slot.label for slot in plan.arrays if slot.optional or slot.nullable),
         nondiff=own.nondiff,
         tensor_scalars=own.tensor_scalars,
         block_dim=own.block_dim,

@@ -49,7 +49,7 @@ def make_forward(transforms: Any) -> Any:
             ctx.save_for_backward(*own, *[outputs[i] for i in kept], *left)
             ctx.save_for_forward(*own)
             ctx.rest = [inputs[i] for i in plan.other_places]
-            ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.handles))
+            ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.holding))
             ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
 
         @staticmethod
@@ -59,7 +59,7 @@ def make_forward(transforms: Any) -> Any:
                 return (None,) * (given + len(mutated))
             if plan.gradient == "none":
                 refuse_gradient(ways)
-            check_unchanged(ways.name, [plan.slot(name).label for name in plan.handles], ctx.alive)
+            check_unchanged(ways.name, [plan.slot(name).label for name in plan.holding], ctx.alive)
             saved = ctx.saved_tensors
             values, outputs = plan.join(saved[:tensors], ctx.rest), saved[tensors:]
             if custom:
@@ -131,7 +131,7 @@ def make_backward(transforms: Any) -> Any:
             ctx.save_for_forward(*[inputs[p] for p in places])
             ctx.rest = [inputs[p] for p in plan.other_places]
             ctx.needs = inputs[-1]
-            ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.handles))
+            ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.holding))
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:

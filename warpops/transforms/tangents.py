@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -154,7 +154,9 @@ def _plan(plan: OpPlan, active: frozenset[str], values: bool) -> TangentPlan:
         made = plan_op(inspect_kernel(kernel), declaration, analyse(kernel))
     except SignatureError as error:
         raise TangentError(str(error)) from error
-    return TangentPlan(made, twins)
+    # A twin is null where its array is, which the kernel asks.
+    slots = tuple(replace(s, unasked=()) if s.label in twins.values() else s for s in made.slots)
+    return TangentPlan(replace(made, slots=slots), twins)
 
 
 def why_none(plan: OpPlan) -> str | None:
@@ -268,7 +270,16 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
         mutates=own.mutates if own.mutates else tuple(s.label for s in plan.mutated),
         scratch=tuple(scratch),
         sizes=own.sizes,
-        optional=tuple(s.label for s in plan.inputs if s.optional),
+        optional=(
+            *(s.label for s in plan.inputs if s.optional),
+            *(
+                n
+                for s in plan.arrays
+                if s.nullable
+                for n in (s.label, twins.get(s.name))
+                if n in [t.name for t in right]
+            ),
+        ),
         nondiff=own.nondiff,
         tensor_scalars=own.tensor_scalars,
         block_dim=own.block_dim,
