@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..calls.helpers import helpers
+from ..calls.helpers import helpers, to_export
 from ..calls.special import cast, special
 from ..calls.ways import many
 from ..emit.call import CallWriter
@@ -83,6 +83,7 @@ class TangentOp:
         self._register(registration, names)
         emitter = _Emitter(self.name, plan, names)
         found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
+        found |= to_export(ways, self.name, self.overload)
         text = emitter.emit()
         scope = {own: found[name] for name, own in emitter.helpers().items() if name in found}
         compile_text(text, scope, f"{self.name}.call")
