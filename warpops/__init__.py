@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 from .decorator import warp_op
 from .errors import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOpError
-from .op import WarpOp, list_ops
+from .names import list_ops
+from .op import WarpOp
 from .register.contract import VERSION
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import pickle
 import sys
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,43 +17,15 @@ from .calls.own_backward import registered
 from .calls.ways import OwnBackward, Ways
 from .errors import GradientError, SignatureError
 from .explain import explain
-from .plan.declaration import check_name
+from .names import choose_name, enter, hidden_name, lock
 from .plan.model import OpPlan
-from .private import locks, torch_modes
+from .private import torch_modes
 from .register.registration import Registration
 from .transforms.carried import carrier
 from .transforms.exported import mapped_op
 
 if TYPE_CHECKING:
     from .transforms.tangent_op import TangentOp
-
-_lock = locks.reentrant()
-_ops: weakref.WeakValueDictionary[str, WarpOp] = weakref.WeakValueDictionary()
-
-
-def list_ops() -> list[WarpOp]:
-    """The live ops, by name.
-
-    Example:
-        >>> from warpops import list_ops
-        >>> isinstance(list_ops(), list)
-        True
-    """
-    with _lock:
-        return [op for _, op in sorted(_ops.items())]
-
-
-def _default_name(plan: OpPlan) -> tuple[str, bool]:
-    """The name of an op that was given none, and whether it is a numbered one."""
-    root = plan.kernel.module.split(".")[0]
-    namespace = "warpops" if root in ("__main__", "") or not root.isidentifier() else root
-    base = f"{namespace}::{plan.name}"
-    check_name(plan.name, base)
-    name, number = base, 0
-    while name in _ops:
-        number += 1
-        name = f"{base}_{number}"
-    return name, number > 0
 
 
 def _transforms(ways: Ways) -> Any:
@@ -79,19 +50,16 @@ class WarpOp:
         backward: OwnBackward | None = None,
         hidden: str | None = None,
     ) -> None:
-        declared = plan.declaration.name
-        with _lock:
+        kernel = plan.kernel
+        with lock:
             if hidden is not None:
-                self.name, self._numbered = hidden, False
-            elif declared is not None:
-                self.name, self._numbered = declared, False
+                self._named = hidden_name(hidden, kernel)
             else:
-                self.name, self._numbered = _default_name(plan)
+                self._named = choose_name(plan.declaration.name, kernel)
+            self.name = self._named.name
             self._instances = Instances(self.name, plan, make, only)
             self._register(plan, backward, None)
-            if hidden is None:
-                _ops[self.name] = self
-        kernel = plan.kernel
+            enter(self, self._named)
         self.__name__, self.__qualname__, self.__module__ = plan.name, kernel.qualname, kernel.module
         self.__doc__ = kernel.doc
         self.__wrapped__ = kernel.kernel.func
@@ -101,7 +69,12 @@ class WarpOp:
         """Register the op with PyTorch, anew where its backward or its vmap rule has changed."""
         mapped_op.overload()  # for programs that are loaded later
         carrier.overload()  # for graphs that are read from the disk
-        made = Registration(self.name, plan, self._instances, _transforms, backward, vmap, numbered=self._numbered)
+        named = self._named
+        made = Registration(
+            *(self.name, plan, self._instances, _transforms, backward, vmap),
+            order=named.order,
+            numbered=named.numbered,
+        )
         self._plan, self._backward, self._vmap = plan, backward, vmap
         self._registration, self._call = made, made.call
         self._tangent: TangentOp | None = None
@@ -141,7 +114,7 @@ class WarpOp:
         plan = self._plan
         if not plan.gradients or not any(s.differentiable for s in plan.result_slots):
             raise GradientError(f"{self.name}: register_backward: {plan.gradient_why}")
-        with _lock:
+        with lock:
             plan = dataclasses.replace(
                 plan, gradient="custom", gradient_why="registered with register_backward", hazards=()
             )
@@ -177,7 +150,7 @@ class WarpOp:
         """
         if not callable(fn):
             raise TypeError(f"{self.name}: register_vmap takes a function, and got {type(fn).__name__}")
-        with _lock:
+        with lock:
             self._register(self._plan, self._backward, fn)
         return fn
 
@@ -272,7 +245,7 @@ class WarpOp:
     def _make_tangent(self) -> None:
         from .transforms.tangent_op import TangentOp
 
-        with _lock:
+        with lock:
             if self._tangent is None:
                 ways = self._registration.ways
                 self._tangent = TangentOp(self, ways, ways.transforms, ways.plan)
@@ -314,7 +287,7 @@ class WarpOp:
 
     def __reduce__(self) -> str:
         """By reference: the module attribute that is this op."""
-        if self._numbered:
+        if self._named.numbered:
             raise pickle.PicklingError(
                 f"{self.name}: the name was numbered because it was taken, and may stand for another op elsewhere; give "
                 f"the op a name of its own with name='namespace::op' to pickle it"

@@ -9,13 +9,17 @@ import torch
 from ..errors import GradientError
 from ..private import torch_modes
 from .special import cast, has_tangents
-from .traced import pin, traced
-from .ways import Ways
+from .traced import fake_public, pin, traced
+from .ways import Plain, Ways, newest
 
 
 def run_public(ways: Ways, /, *arguments: Any, **named: Any) -> Any:
     """The public op."""
-    arguments, eager = ways.complete(arguments, named), ways.live().eager
+    return _run(ways, ways.ops.public, ways.complete(arguments, named))
+
+
+def _run(ways: Ways, overload: Any, arguments: tuple[Any, ...]) -> Any:
+    eager = ways.live().eager
     if torch_modes.functorch_level() is not None and torch_modes.is_wrapped(arguments):
         raise GradientError(
             f"{ways.name}: torch.func.grad, vjp and jacrev work on op(...) in eager code, not on op.overload "
@@ -23,7 +27,7 @@ def run_public(ways: Ways, /, *arguments: Any, **named: Any) -> Any:
         )
     if torch.compiler.is_compiling():
         pin(ways)
-        return traced(ways, arguments)
+        return traced(ways, arguments, overload)
     if has_tangents(arguments):
         return ways.transforms().call(arguments)
     return eager(*arguments)
@@ -31,20 +35,55 @@ def run_public(ways: Ways, /, *arguments: Any, **named: Any) -> Any:
 
 def run_cast(ways: Ways, /, *arguments: Any, **named: Any) -> Any:
     """The public op under autocast."""
-    values = cast(ways, ways.complete(arguments, named))
+    return _cast(ways, ways.ops.public, ways.complete(arguments, named))
+
+
+def _cast(ways: Ways, overload: Any, arguments: tuple[Any, ...]) -> Any:
+    values = cast(ways, arguments)
     with torch_modes.exclude_autocast():
-        return ways.call_public(values)
+        return ways.call_public(values, overload)
 
 
 def run_mapped(ways: Ways, keyset: Any, /, *arguments: Any, **named: Any) -> Any:
     """The public op under vmap, where it is called by itself (``op.overload``) or from compiled code."""
+    return _map(ways, ways.ops.public, arguments, named)
 
+
+def _map(ways: Ways, overload: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     def rule(info: Any, in_dims: Any, /, *arguments: Any, **named: Any) -> Any:
         values = ways.complete(arguments, named)
         dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
         return ways.transforms().map_public(info, dims, values)
 
-    return torch_modes.call_vmap_rule(rule, ways.ops.public, arguments, named)
+    return torch_modes.call_vmap_rule(rule, overload, arguments, named)
+
+
+# --- under the plain name ---------------------------------------------------------------------------------------------
+
+
+def run_plain(plain: Plain, /, *arguments: Any, **named: Any) -> Any:
+    """The newest op of a name."""
+    ways = newest(plain.name)
+    return _run(ways, plain.overload, ways.complete(arguments, named))
+
+
+def run_plain_cast(plain: Plain, /, *arguments: Any, **named: Any) -> Any:
+    """The newest op of a name, under autocast."""
+    ways = newest(plain.name)
+    return _cast(ways, plain.overload, ways.complete(arguments, named))
+
+
+def run_plain_mapped(plain: Plain, keyset: Any, /, *arguments: Any, **named: Any) -> Any:
+    """The newest op of a name, under vmap."""
+    return _map(newest(plain.name), plain.overload, arguments, named)
+
+
+def fake_plain(plain: Plain, /, *arguments: Any, **named: Any) -> Any:
+    """The fake kernel of the newest op of a name."""
+    return fake_public(newest(plain.name), *arguments, **named)
+
+
+# --- raw operators ----------------------------------------------------------------------------------------------------
 
 
 def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:

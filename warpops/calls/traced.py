@@ -12,7 +12,7 @@ from ..private import torch_modes
 from . import inductor
 from .instances import Instance
 from .special import refuse_mutation, resolve_negated
-from .ways import Lease, Ways, many, one_or_many
+from .ways import Lease, Ways, by_name, many, newest, one_or_many
 
 _pinned: set[Lease] = set()
 """Leases of ops that were compiled: graphs call their operators by name."""
@@ -20,31 +20,43 @@ _pinned: set[Lease] = set()
 
 def pin(ways: Ways) -> None:
     """A graph is being made with this op: keep its operators for as long as the process lives."""
-    if ways.numbered and torch.compiler.is_exporting():
-        raise ArgumentError(
-            f"{ways.name}: the name was numbered because it was taken, and may stand for another op where the program "
-            f"is loaded; give the op a name of its own with name='namespace::op' to export it"
-        )
+    if torch.compiler.is_exporting():
+        check_exported(ways)
     lease = ways.lease()
     if lease is None:
         return
     _pinned.add(lease)
+    lease.parts = ways.parts()
     if ways.functional and not lease.lowered:
         lease.lowered = inductor.register(ways)
 
 
-def traced(ways: Ways, arguments: tuple[Any, ...]) -> Any:
-    """The public op while a graph is traced."""
+def check_exported(ways: Ways) -> None:
+    """Refuse to write an op into a program whose name stands for another one, here or where the program is loaded."""
+    if ways.numbered:
+        raise ArgumentError(
+            f"{ways.name}: the name was numbered because it was taken, and may stand for another op where the program "
+            f"is loaded; give the op a name of its own with name='namespace::op' to export it"
+        )
+    if ways.named and by_name.get(ways.name) is not ways:
+        raise ArgumentError(
+            f"{ways.name}: {newest(ways.name).where} has taken the name, which a program would call; export that op, or "
+            f"give this one, {ways.where}, a name of its own with name='namespace::op'"
+        )
+
+
+def traced(ways: Ways, arguments: tuple[Any, ...], overload: Any = None) -> Any:
+    """The public op while a graph is traced; ``overload`` is the one that was called."""
     plan, values = ways.plan, ways.values(arguments)
     if plan.mutated:
         if torch.is_grad_enabled():
             refuse_mutation(ways, arguments)
         if any(values[s.name] is not None and values[s.name].is_neg() for s in plan.mutated):
-            return resolve_negated(ways, arguments, lambda *plain: traced(ways, plain))
+            return resolve_negated(ways, arguments, lambda *plain: traced(ways, plain, overload))
     if torch_modes.lowering_export():
         # The program may be differentiated where it is loaded: only the public op can be.
         with torch_modes.below_autograd():
-            return ways.call_public(arguments)
+            return ways.call_public(arguments, overload)
     wants = torch.is_grad_enabled() and any(
         isinstance(values[slot.name], torch.Tensor) and values[slot.name].requires_grad for slot in plan.gradients
     )

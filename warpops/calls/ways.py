@@ -16,14 +16,34 @@ from .parts import Parts
 by_key: weakref.WeakValueDictionary[str, Ways] = weakref.WeakValueDictionary()
 """For operators that name an op in a graph."""
 
+by_name: weakref.WeakValueDictionary[str, Ways] = weakref.WeakValueDictionary()
+"""The newest op of each name: programs call that."""
+
+plains: dict[str, Plain] = {}
+"""The operators under plain names."""
+
+
+def newest(name: str) -> Ways:
+    """The op that a name stands for.
+
+    Raises:
+        RuntimeError: there is none any more.
+    """
+    ways = by_name.get(name)
+    if ways is None:
+        raise RuntimeError(f"{name} is gone: its WarpOp was collected")
+    return ways
+
 
 class Lease:
     """Keeps an op's operators registered. Held by the ``WarpOp``, by pending backwards, and for good once compiled."""
 
-    __slots__ = ("__weakref__", "lowered", "transforms")
+    __slots__ = ("__weakref__", "lowered", "parts", "transforms")
 
     def __init__(self) -> None:
         self.transforms: Any = None
+        self.parts: Any = None
+        """The generated functions, once a graph may call them."""
         self.lowered = False
         """Inductor was taught to lower the op."""
 
@@ -37,6 +57,16 @@ class Ops:
     forward_into: Any
     backward: Any = None
     backward_into: Any = None
+
+
+@dataclass(eq=False)
+class Plain:
+    """The operator under the plain name, ``namespace::op``: it calls the newest op of the name."""
+
+    name: str
+    schema: str
+    """Without the name."""
+    overload: Any = None
 
 
 @dataclass(frozen=True)
@@ -69,12 +99,20 @@ class Ways:
 
     name: str
     """In messages; a hidden op has the name of the op that it was made for."""
+    op: str
+    """Its own name."""
     key: str
     plan: OpPlan
     instances: Instances
     ops: Ops
     custom: OwnBackward | None
     vmap: Callable[..., Any] | None
+    rows: frozenset[str]
+    """Arrays that are treated row by row."""
+    schema: str
+    """The public op's, without a name."""
+    named: bool
+    """It has a name of its own, and isn't one that was made for another op."""
     numbered: bool
     """The name was taken, and got a number."""
     lease: weakref.ref[Lease]
@@ -130,13 +168,19 @@ class Ways:
                 defaults[parameter.slots[0].name] = default_value(parameter.default)
         return (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
 
-    def call_public(self, arguments: tuple[Any, ...]) -> Any:
-        """The public op with the values by position."""
+    @property
+    def where(self) -> str:
+        """The kernel's name and place."""
+        kernel = self.plan.kernel
+        return f"{kernel.module}.{kernel.qualname} ({kernel.file}:{kernel.line})"
+
+    def call_public(self, arguments: tuple[Any, ...], overload: Any = None) -> Any:
+        """The public op, or another overload of it, with the values by position."""
         last = {p.name for p in self.plan.parameters if p.keyword_only}
         if self.plan.device_argument:
             last.add("device")
         named = {n: v for n, v in zip(self.plan.arguments, arguments, strict=True) if n in last}
-        return self.ops.public(*arguments[: len(arguments) - len(named)], **named)
+        return (overload or self.ops.public)(*arguments[: len(arguments) - len(named)], **named)
 
 
 def one_or_many(values: tuple[Any, ...]) -> Any:

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from ..errors import ArgumentError
 from . import locks
 from .short import FAST, either, found
+from .torch_export import schema_to_read
 
 MOST_ARGUMENTS = 64
 """How many arguments PyTorch's dispatcher takes."""
@@ -45,6 +47,52 @@ class RawOverload(OpOverload):  # type: ignore[misc]
 
     def __hash__(self) -> int:
         return hash(self.public)
+
+
+class PlainOverload(OpOverload):  # type: ignore[misc]
+    """An operator under its plain name, which programs are saved with."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except RuntimeError as error:
+            if "Declaration: " not in str(error):  # not of PyTorch's parser of arguments
+                raise
+            raise ArgumentError(
+                f"{self.name()}: the call doesn't fit the op as it is now; if it comes from a program that was exported "
+                f"for another schema, export the program again: {error}"
+            ) from error
+
+    @property
+    def _schema(self) -> Any:
+        return schema_to_read(self.__dict__["_schema"])
+
+
+def make_plain(overload: Any) -> Any:
+    """Make an overload one that programs are saved with."""
+    overload.__class__ = PlainOverload
+    return overload
+
+
+class _Retired(OpOverload):  # type: ignore[misc]
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{self.name()} is gone: its WarpOp was collected")
+
+
+class _Replaced(OpOverload):  # type: ignore[misc]
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        space, _, name = self.name().partition("::")
+        now = getattr(getattr(torch.ops, space), name).default
+        if now is not self and str(now._schema) == str(self._schema):
+            return now(*args, **kwargs)
+        raise ArgumentError(
+            f"{self.name()}: the op is {now._schema} now, and the program was exported for {self._schema}; export it again"
+        )
+
+
+def retire(overload: Any) -> None:
+    """Have an overload whose operator is taken out say so: PyTorch would crash."""
+    overload.__class__ = _Replaced if isinstance(overload, PlainOverload) else _Retired
 
 
 def stand_for(raw: Any, public: Any) -> None:

@@ -33,6 +33,7 @@ from ..private import torch_modes, torch_registry
 from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
+from .plain import follow
 from .unregister import Registered, Shim, register
 
 FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
@@ -54,6 +55,8 @@ class Registration:
     vmap: Callable[..., Any] | None = None
     title: str | None = None
     """Its name in messages, where that is another."""
+    order: int | None = None
+    """Its place among the ops of its name, by the time that they were made; None where it has no name of its own."""
     numbered: bool = False
 
     def __post_init__(self) -> None:
@@ -115,7 +118,10 @@ class Registration:
         schemas = {"": written.public(), "_fwd": written.forward(), "_fwd_": written.forward_into()}
         if self.plan.differentiable and self.plan.gradient == "adjoint":
             schemas |= {"_bwd": written.backward(), "_bwd_": written.backward_into()}
-        register(self.namespace, {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}, self._fill)
+        named = {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}
+        moved = functools.partial(follow, self.namespace, self.basename) if self.order is not None else lambda: None
+        register(self.namespace, named, self._fill, self.order, moved)
+        moved()
 
     def _fill(self, operators: Registered) -> tuple[dict[str, Any], Lease]:
         """Define and implement the operators."""
@@ -134,6 +140,7 @@ class Registration:
         torch_registry.stand_for(ops.forward, ops.public)
         self._open(ops)
         self._implement(operators, ops)
+        operators.ways = self.ways
         return overloads, self.lease
 
     def _overload(self, name: str) -> Any:
@@ -145,12 +152,16 @@ class Registration:
         self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
         self.ways = Ways(
             name=self.title or self.name,
+            op=self.name,
             key=f"{self.name}.{self.key}",
             plan=self.plan,
             instances=self.instances,
             ops=ops,
             custom=self.backward,
             vmap=self.vmap,
+            rows=self.rows.arrays,
+            schema=self.schemas.public(),
+            named=self.order is not None,
             numbered=self.numbered,
             lease=weakref.ref(self.lease),
             parts=weakref.ref(self.parts),
@@ -202,7 +213,7 @@ class Registration:
         reference = weakref.ref(ways)
         for name in operators.schemas:
             suffix = name[len(self.basename) :]
-            rules = Rules(reference, self.rows.arrays, suffix)
+            rules = Rules(reference, suffix)
             fake = shim(FAKES[suffix], ways)
             torch_registry.register_python_side(library, f"{self.namespace}::{name}.{self.key}", fake, rules)
 

@@ -7,15 +7,18 @@ and leaves a pointer to what is gone: the next look at the name crashes. So betw
 definition with the same arguments, which renews the entry; until one comes, the second operator stays.
 
 The garbage collector may also ask for a removal while PyTorch walks over the operators of the same name. So nothing is
-removed while anything is being registered.
+removed while anything is being registered. Where an operator can't wait, since its name is to be defined anew
+(``take_out``), an overload that nobody calls is defined in between, and waits in its place.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,10 +30,15 @@ _lock = locks.reentrant()
 _registering = False
 _entries: set[str] = set()
 """Entries of TorchScript's table that are there."""
-_callable: dict[tuple[str, str], list[Any]] = {}
-"""The public overloads of each name that can still be called, the newest last."""
+_callable: dict[tuple[str, str], list[Registered]] = {}
+"""The ops of each name that can still be called, the newest last."""
 _overloads: dict[tuple[str, str], dict[str, Any]] = {}
 """The overloads of each name, public and raw, by their own names: PyTorch must not make them anew."""
+_waiting: dict[Registered, None] = {}
+"""What nothing can call any more, and is still there."""
+_later: list[Callable[[], None]] = []
+"""What waits for the end of a registration."""
+_spares = itertools.count()
 _known: dict[Registered, None] = {}
 """All that is registered, in order. What it holds, no finaliser of PyTorch's takes out behind our back."""
 
@@ -50,15 +58,19 @@ class Registered:
     namespace: str
     schemas: dict[str, str]
     """By name, without the namespace, the public one first."""
+    order: int | None = None
+    """Its op's place among those of its name; None where the operators are no op's of its own."""
+    released: Callable[[], None] = _nothing
+    """Called once nothing can call them any more."""
     done: Callable[[], None] = _nothing
     """Called once they are gone."""
     library: Any = None
     public: Any = None
+    ways: Any = None
+    """The op's record, while it can be called."""
     key: str = ""
     """The name of all its overloads."""
     shims: list[Shim] = field(default_factory=list)
-    lease: Callable[[], Any] = tuple
-    """Gives None once nothing can call them any more."""
 
     @property
     def name(self) -> str:
@@ -81,7 +93,16 @@ class Shim(functools.partial):  # type: ignore[type-arg]
         self.__setstate__((_gone, (name,), {}, None))  # type: ignore[attr-defined]
 
 
-def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered], tuple[dict[str, Any], Any]]) -> None:
+Fill = Callable[[Registered], tuple[dict[str, Any], Any]]
+
+
+def register(
+    namespace: str,
+    schemas: dict[str, str],
+    fill: Fill,
+    order: int | None = None,
+    released: Callable[[], None] = _nothing,
+) -> Registered:
     """Register the operators of one op; an error, at whatever line, takes all of them back.
 
     Args:
@@ -89,33 +110,98 @@ def register(namespace: str, schemas: dict[str, str], fill: Callable[[Registered
         schemas: by name, the public operator's first.
         fill: defines and implements them in the library that it is given, and looks them up. It returns the overloads
             by name, and an object that whoever can call them holds.
+        order: the op's place among those of its name: ``torch.ops`` calls the last. None where it calls none of these.
+        released: called once nothing can call them any more.
     """
+    operators = Registered(namespace, schemas, order, released)
+    with _quiet():
+        _define(operators, fill)
+    return operators
+
+
+def take_out(operators: Registered) -> None:
+    """Take operators out now, since one of their names is to be defined anew."""
+    with _quiet():
+        if operators in _known:
+            spare = None
+            if not all(entry in _entries for entry in operators.entries):
+                spare = Registered(operators.namespace, operators.schemas)
+                lease = _define(spare, _spare)
+            _remove(operators)
+            if spare is not None:
+                del lease
+
+
+def is_there(operators: Registered) -> bool:
+    """Whether operators were defined, and not taken out since."""
+    return operators in _known and operators.public is not None
+
+
+def newest(namespace: str, name: str) -> Registered | None:
+    """The operators of the newest op of a name that can be called."""
+    left = _callable.get((namespace, name))
+    return left[-1] if left else None
+
+
+def when_quiet(act: Callable[[], None]) -> None:
+    """Do what defines operators: now, or once what is being registered is there."""
+    with _lock:
+        _later.append(act)
+        _sweep()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing is removed inside of it."""
     global _registering
-    operators = Registered(namespace, schemas)
     with _lock:
         try:
             _registering = True
-            _known[operators] = None
-            operators.library = torch.library.Library(namespace, "FRAGMENT")
-            overloads, lease = fill(operators)
-            operators.public = overloads[operators.name]
-            operators.entries = [_entry(overload._schema) for overload in overloads.values()]
-            for name, overload in overloads.items():
-                _overloads.setdefault((namespace, name), {})[overload._overloadname] = overload
-            operators.key = operators.public._overloadname
-            _entries.update(operators.entries)
-            _callable.setdefault((namespace, operators.name), []).append(operators.public)
-            for name in schemas:
-                _publish(namespace, name)
-            operators.lease = weakref.ref(lease)
-            weakref.finalize(lease, release).atexit = False
-        except BaseException:
-            _remove(operators)  # all of its entries are there, since it was defined last
-            raise
+            yield
         finally:
             # No counter: one that an interrupt left behind would be wrong for good.
             _registering = False
             _sweep()
+
+
+def _define(operators: Registered, fill: Fill) -> Any:
+    namespace = operators.namespace
+    try:
+        _known[operators] = None
+        operators.library = torch.library.Library(namespace, "FRAGMENT")
+        overloads, lease = fill(operators)
+        operators.public = overloads[operators.name]
+        operators.entries = [_entry(overload._schema) for overload in overloads.values()]
+        for name, overload in overloads.items():
+            _overloads.setdefault((namespace, name), {})[overload._overloadname] = overload
+        operators.key = operators.public._overloadname
+        _entries.update(operators.entries)
+        if operators.order is not None:
+            same = _callable.setdefault((namespace, operators.name), [])
+            same.append(operators)
+            same.sort(key=lambda one: one.order or 0)  # an op that is registered anew stays behind those after it
+        for name in operators.schemas:
+            _publish(namespace, name)
+        weakref.finalize(lease, release, operators).atexit = False
+    except BaseException:
+        _remove(operators)  # all of its entries are there, since it was defined last
+        raise
+    return lease
+
+
+class _Spare:
+    """What keeps an overload that nobody calls."""
+
+
+def _spare(operators: Registered) -> tuple[dict[str, Any], Any]:
+    """Overloads that renew the entries of others."""
+    key, found = f"spare{next(_spares)}", {}
+    for name, schema in operators.schemas.items():
+        torch_registry.forget(operators.namespace, name)
+        operators.library.define(f"{name}.{key}{schema}")
+        torch_registry.forget(operators.namespace, name)
+        found[name] = getattr(getattr(getattr(torch.ops, operators.namespace), name), key)
+    return found, _Spare()
 
 
 @atexit.register
@@ -126,13 +212,16 @@ def _leave() -> None:
             torch_registry.clear(operators.library)
 
 
-def release() -> None:
+def release(operators: Registered) -> None:
     """Unregister operators that nothing can call any more, now or as soon as that is safe."""
     with _lock:
-        for operators in [one for one in _known if one.lease() is None]:
-            _uncallable(operators)
+        if operators in _known:
+            _waiting[operators] = None
+            called = _uncallable(operators)
             _publish(operators.namespace, operators.name)
             _empty(operators)
+            if called:
+                operators.released()
         _sweep()
 
 
@@ -142,20 +231,26 @@ def _entry(schema: torch.FunctionSchema) -> str:
 
 
 def _sweep() -> None:
-    if _registering or torch_registry.parse_schema is None:
+    if _registering:
         return
-    for operators in [one for one in _known if one.lease() is None]:
-        if operators in _known and all(entry in _entries for entry in operators.entries):
+    while _later:
+        _later.pop()()
+    if torch_registry.parse_schema is None:
+        return
+    for operators in list(_waiting):
+        if operators in _waiting and all(entry in _entries for entry in operators.entries):
             _remove(operators)
 
 
 def _remove(operators: Registered) -> None:
     """Take operators out of the registry; after an interrupt it is done again."""
-    _uncallable(operators)
+    called = _uncallable(operators)
     _entries.difference_update(operators.entries)
     for name in operators.schemas:
         left = _overloads.get((operators.namespace, name), {})
-        left.pop(operators.key, None)
+        gone = left.pop(operators.key, None)
+        if gone is not None:
+            torch_registry.retire(gone)
         for overload in left.values():
             torch_registry.detach(overload, operators.key)
     _publish(operators.namespace, operators.name)
@@ -164,9 +259,12 @@ def _remove(operators: Registered) -> None:
     for name in operators.schemas:
         _publish(operators.namespace, name)
     _empty(operators)
+    _waiting.pop(operators, None)
     if operators in _known:
         del _known[operators]
         operators.done()  # once: another op may be called so from then on
+        if called:
+            operators.released()
 
 
 def _empty(operators: Registered) -> None:
@@ -175,10 +273,14 @@ def _empty(operators: Registered) -> None:
     operators.shims.clear()
 
 
-def _uncallable(operators: Registered) -> None:
+def _uncallable(operators: Registered) -> bool:
+    """Whether they could be called until now."""
+    operators.ways = None
     left = _callable.get((operators.namespace, operators.name), [])
-    if operators.public in left:
-        left.remove(operators.public)
+    if operators not in left:
+        return False
+    left.remove(operators)
+    return True
 
 
 def _publish(namespace: str, name: str) -> None:
@@ -188,5 +290,5 @@ def _publish(namespace: str, name: str) -> None:
     """
     left = _callable.get((namespace, name))
     if left:
-        torch_registry.publish(namespace, name, left[-1])
+        torch_registry.publish(namespace, name, left[-1].public)
     torch_registry.attach(namespace, name, _overloads.get((namespace, name), {}))

@@ -13,7 +13,6 @@ importing ``torch.distributed.tensor`` takes longer than a program of ordinary t
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +28,10 @@ from ..private import torch_modes, torch_registry
 class Rules(torch_registry.Rules):
     """The rule of one operator for DTensor, and what finds it."""
 
-    __slots__ = ("_rows", "_suffix", "_ways")
+    __slots__ = ("_suffix", "_ways")
 
-    def __init__(self, ways: weakref.ref[Ways], rows: frozenset[str], suffix: str) -> None:
-        self._ways, self._rows, self._suffix = ways, rows, suffix
+    def __init__(self, ways: Callable[[], Ways | None], suffix: str) -> None:
+        self._ways, self._suffix = ways, suffix
 
     def of_class(self, kind: type) -> Callable[..., Any] | None:
         return self if issubclass(kind, self.classes()) else None
@@ -46,7 +45,7 @@ class Rules(torch_registry.Rules):
         if ways is None:
             raise RuntimeError(f"{operator}: its WarpOp was collected")
         with torch.no_grad():
-            return _RULES[self._suffix](ways, self._rows, operator, arguments, named)
+            return _RULES[self._suffix](ways, ways.rows, operator, arguments, named)
 
 
 # --- the operators ----------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """vmap in exported programs: one operator that stands for the op of any batched kernel.
 
 The op of a batched kernel is made when vmap meets it, so a process that only loads a program hasn't got it. This operator
-is there as soon as any op is. It names the op that is mapped, its contract included, and the arrays that have the batch
-axis at each level of vmap, and makes the rest where it runs.
+is there as soon as any op is. It names the op that is mapped, its schema included, and the arrays that have the batch
+axis at each level of vmap, and makes the rest where it runs. Programs are saved with it: it keeps its schema and the form
+of ``op`` from one version of warpops to the next.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ..calls.traced import fake_public
-from ..calls.ways import by_key, many
+from ..calls.traced import check_exported, fake_public
+from ..calls.ways import many, newest
 from ..errors import ArgumentError
 from ..plan.model import OpPlan
 from ..private import torch_modes
@@ -29,7 +30,8 @@ def record(transforms: Any, values: tuple[Any, ...]) -> Any:
     packed = _pack(root.plan, values)
     if packed is None:
         return transforms.ways.call_public(values)
-    results = mapped_op(f"{root.ways.key} {'|'.join(levels)}", *packed)
+    check_exported(root.ways)
+    results = mapped_op(f"{root.ways.name} {'|'.join(levels)} {root.ways.schema}", *packed)
     return tuple(results) if len(transforms.plan.results) != 1 else results[0]
 
 
@@ -80,12 +82,12 @@ def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tu
     """The batched op and its values."""
     from .batched import element
 
-    key, _, levels = op.partition(" ")
-    ways = by_key.get(key)
-    if ways is None:
+    name, levels, schema = op.split(" ", 2)
+    ways = newest(name)
+    if ways.schema != schema:
         raise ArgumentError(
-            f"{key.partition('.')[0]}: a program was exported with vmap over this op, and the op as it is now has another "
-            f"contract than {key}, or isn't there; import the module that makes it, or export the program again"
+            f"{name}: a program was exported with vmap over {name}{schema}, and the op is {name}{ways.schema} now; export "
+            f"the program again"
         )
     root: Any = ways.transforms()
     values = _unpack(root.plan, tensors, ints, floats)
@@ -100,7 +102,11 @@ def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tu
     found = root
     for level in names:
         batched = found.batched(given, [None] * len(given), level)
-        assert batched is not None
+        if batched is None:
+            raise ArgumentError(
+                f"{name}: a program was exported with vmap as one launch, which the kernel as it is now has no room for "
+                f"(Warp's arrays have four axes at most); export the program again"
+            )
         found, given = batched, values
     return found, values
 
@@ -125,4 +131,4 @@ def _autograd(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -
 mapped_op = HelperOp(
     "_mapped(str op, Tensor?[] tensors, SymInt[] ints, float[] floats) -> Tensor[]", _run, _fake, _autograd
 )
-"""``op`` is the mapped op's key, a space, and the batched arrays by level of vmap."""
+"""``op`` is the mapped op's name, the batched arrays by level of vmap, and the schema, with a space in between."""

@@ -1,0 +1,68 @@
+"""The operator under an op's plain name, ``torch.ops.namespace.op.default``: what programs are saved with.
+
+It has no contract in its name, so that a program finds it after an edit of the kernel. It belongs to the name, not to an
+op, and calls the newest op of the name: a program in memory does so too. Another schema is another operator, whose
+predecessor raises from then on.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from ..calls.dispatched import fake_plain, run_plain, run_plain_cast, run_plain_mapped
+from ..calls.ways import Plain, by_name, plains
+from ..private import torch_modes, torch_registry
+from ..sharding.rules import Rules
+from .unregister import Registered, Shim, is_there, newest, register, take_out, when_quiet
+
+_registered: dict[str, Registered] = {}
+"""By name. They stay: of overloads of one schema, PyTorch can't have all taken out."""
+
+
+def follow(namespace: str, basename: str) -> None:
+    """Have the plain name stand for the newest op that is left."""
+    name, found = f"{namespace}::{basename}", newest(namespace, basename)
+    if found is None:
+        by_name.pop(name, None)
+        return
+    by_name[name] = found.ways
+    when_quiet(functools.partial(_define, name))
+
+
+def _define(name: str) -> None:
+    ways = by_name.get(name)
+    if ways is None:
+        return
+    there = _registered.get(name)
+    if there is not None and is_there(there):
+        if plains[name].schema == ways.schema:
+            return
+        take_out(there)
+    namespace, basename = name.split("::")
+    register(namespace, {basename: ways.schema}, functools.partial(_fill, Plain(name, ways.schema)))
+
+
+def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], Plain]:
+    namespace, basename, library = operators.namespace, operators.name, operators.library
+    _registered[plain.name], plains[plain.name] = operators, plain
+    torch_registry.forget(namespace, basename)
+    library.define(f"{basename}{plain.schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    torch_registry.forget(namespace, basename)
+    plain.overload = torch_registry.make_plain(getattr(getattr(torch.ops, namespace), basename).default)
+
+    def implement(key: str, function: Any, with_keyset: bool = False) -> None:
+        operators.shims.append(Shim(function, plain))
+        library.impl(basename, operators.shims[-1], key, with_keyset=with_keyset)
+
+    implement("Autograd", run_plain)
+    implement("CompositeExplicitAutograd", run_plain)
+    implement(torch_modes.VMAP_KEY, run_plain_mapped, with_keyset=True)
+    for key in torch_modes.AUTOCAST.values():
+        implement(key, run_plain_cast)
+    rules = Rules(functools.partial(by_name.get, plain.name), "")
+    operators.shims.append(Shim(fake_plain, plain))
+    torch_registry.register_python_side(library, plain.name, operators.shims[-1], rules)
+    return {basename: plain.overload}, plain
