@@ -187,7 +187,7 @@ class Handle:
     device: torch.device
 
     def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
-        check_handle(self.title, self.label, self.kinds, self.handle, self.device)
+        check_handle(f"{self.title}: argument '{self.label}'", self.kinds, self.handle, self.device)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,10 @@ _taken: set[str] = set()
 
 
 @dataclass(eq=False)
+def _stays() -> None:
+    """A name that no other op takes."""
+
+
 class Registration:
     """Everything that PyTorch holds of one op."""
 
@@ -119,7 +123,7 @@ class Registration:
         if self.plan.differentiable and self.plan.gradient == "adjoint":
             schemas |= {"_bwd": written.backward(), "_bwd_": written.backward_into()}
         named = {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}
-        moved = functools.partial(follow, self.namespace, self.basename) if self.order is not None else lambda: None
+        moved = functools.partial(follow, self.namespace, self.basename) if self.order is not None else _stays
         register(self.namespace, named, self._fill, self.order, moved)
         moved()
 
