@@ -42,11 +42,11 @@ _taken: set[str] = set()
 """The contracts that are registered, as ``namespace::name.hash``."""
 
 
-@dataclass(eq=False)
 def _stays() -> None:
     """A name that no other op takes."""
 
 
+@dataclass(eq=False)
 class Registration:
     """Everything that PyTorch holds of one op."""
 
