@@ -20,6 +20,7 @@ from .explain import explain
 from .names import choose_name, enter, hidden_name, lock
 from .plan.model import OpPlan
 from .private import torch_modes
+from .register.custom import custom_op_of
 from .register.registration import Registration
 from .transforms.carried import carrier
 from .transforms.exported import mapped_op
@@ -216,6 +217,34 @@ class WarpOp:
     def overload(self) -> Any:
         """The ``OpOverload`` that ``torch.ops.namespace.name(...)`` calls, and that ``torch.library.opcheck`` takes."""
         return self._registration.ways.ops.public
+
+    @property
+    def custom_op(self) -> torch.library.CustomOpDef:
+        """The ``torch.library.CustomOpDef`` of ``torch.ops.namespace.name.default``, made when it is first asked for.
+
+        A kernel registered on it serves ``default`` alone, and goes when another op takes the name. Gradients are the op's
+        own, of the op's own launch.
+
+        Raises:
+            ArgumentError: the name is a numbered one, or another op has it.
+
+        Example:
+            >>> import torch, warp as wp
+            >>> from warpops import warp_op
+            >>> @warp_op
+            ... @wp.kernel
+            ... def third(x: wp.array[float], y: wp.array[float]):
+            ...     i = wp.tid()
+            ...     y[i] = x[i] / 3.0
+            >>> @third.custom_op.register_kernel("cpu")
+            ... def third_on_cpu(x):
+            ...     return x / 3.0
+            >>> torch.ops.warpops.third.default(torch.tensor([6.0]))
+            tensor([2.])
+        """
+        with lock:
+            found: torch.library.CustomOpDef = custom_op_of(self._registration.ways, self._named.order)
+        return found
 
     @property
     def schema(self) -> str:

@@ -814,13 +814,6 @@ def test_what_the_op_says_of_itself(x):
         blur_twice.preload()
 
 
-def test_double_backward_is_refused(x):
-    x = leaf(x)
-    (grad,) = torch.autograd.grad(blur_twice(x).sum(), x, create_graph=True)
-    with pytest.raises(GradientError, match="double backward"):
-        grad.sum().backward()
-
-
 def test_registered_backward(x):
     @warp_program("x[n] -> y[n]")
     def halve(x: wp.array[float], y: wp.array[float]):

@@ -66,15 +66,16 @@ class Program(warp_source.Defined):
 
         return run_step(op, plan)
 
-    def tangent(self, twins: Mapping[str, str]) -> Program:
+    def tangent(self, twins: Mapping[str, str], zero: frozenset[str]) -> Program:
         """The program of values and tangents.
 
         Args:
             twins: by an array's label, the argument that is its tangent.
+            zero: the arrays, by label, whose tangent is zero before the program runs.
         """
         from .tangent import TangentProgram
 
-        return TangentProgram(self, twins)
+        return TangentProgram(self, twins, zero)
 
     def add_overload(self, warp_types: list[Any]) -> Program:
         """The program for concrete types, as for a generic kernel."""

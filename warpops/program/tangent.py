@@ -29,7 +29,7 @@ from .reads import Reads
 class TangentProgram(Program):
     """The tangent of a program, as a program: its arguments, then one array for each tangent."""
 
-    def __init__(self, of: Program, twins: Mapping[str, str]) -> None:
+    def __init__(self, of: Program, twins: Mapping[str, str], zero: frozenset[str]) -> None:
         self.of, self.twins = of, twins
         self.kernels: dict[Any, Any] = {}
         """The tangent kernels, by the kernel and which arrays have a tangent."""
@@ -42,8 +42,8 @@ class TangentProgram(Program):
             for name, value in own.items():
                 for label, array in leaves_of(name, value):
                     if isinstance(array, wp.array) and array.size and is_float(array.dtype):
-                        twin = tangents.get(twins.get(label, ""))
-                        twice.add(array, twin)
+                        tangent = tangents.get(twins.get(label, ""))
+                        twice.add(array, tangent, active=tangent is not None and label not in zero)
             with watching(twice):
                 of.func(*own.values())
 
@@ -122,7 +122,7 @@ class Twin:
     high: int
     owner: Any
     tangent: Any = None
-    """An array that begins where the memory does; None while the tangent is zero, and nobody has asked for it."""
+    """An array that begins where the memory does; None while nobody has asked for a tangent of zero."""
     active: bool = False
     """The tangent may be anything but zero."""
 
@@ -135,9 +135,9 @@ class Twice:
         self.blocks: list[Twin] = []
         self.op = outer.op
 
-    def add(self, array: Any, tangent: Any) -> None:
-        """One of the program's arguments, with its tangent; None where that is zero."""
-        self.blocks.append(Twin(*byte_range(array), array, tangent, tangent is not None))
+    def add(self, array: Any, tangent: Any, active: bool) -> None:
+        """One of the program's arguments, with the memory of its tangent, where there is one."""
+        self.blocks.append(Twin(*byte_range(array), array, tangent, active))
 
     def block_of(self, array: Any) -> Twin:
         for block in self.blocks:

@@ -16,6 +16,7 @@ from ..calls.dispatched import fake_plain, run_plain, run_plain_cast, run_plain_
 from ..calls.ways import Plain, by_name, plains
 from ..private import torch_modes, torch_registry
 from ..sharding.rules import Rules
+from .custom import forget_custom_op
 from .unregister import Registered, Shim, is_there, newest, register, take_out, when_quiet
 
 _registered: dict[str, Registered] = {}
@@ -33,16 +34,18 @@ def follow(namespace: str, basename: str) -> None:
 
 
 def _define(name: str) -> None:
-    ways = by_name.get(name)
-    if ways is None:
+    namespace, basename = name.split("::")
+    found = newest(namespace, basename)
+    if found is None:
         return
+    schema = found.ways.schema
+    forget_custom_op(name, found.order)
     there = _registered.get(name)
     if there is not None and is_there(there):
-        if plains[name].schema == ways.schema:
+        if plains[name].schema == schema:
             return
         take_out(there)
-    namespace, basename = name.split("::")
-    register(namespace, {basename: ways.schema}, functools.partial(_fill, Plain(name, ways.schema)))
+    register(namespace, {basename: schema}, functools.partial(_fill, Plain(name, schema)))
 
 
 def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], Plain]:
@@ -50,7 +53,6 @@ def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], Plain]:
     _registered[plain.name], plains[plain.name] = operators, plain
     torch_registry.forget(namespace, basename)
     library.define(f"{basename}{plain.schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    torch_registry.forget(namespace, basename)
     plain.overload = torch_registry.make_plain(getattr(getattr(torch.ops, namespace), basename).default)
 
     def implement(key: str, function: Any, with_keyset: bool = False) -> None:

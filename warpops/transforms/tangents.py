@@ -145,7 +145,10 @@ def _plan(plan: OpPlan, active: frozenset[str], values: bool) -> TangentPlan:
     by_label = {s.label: twins.get(s.name) for s in plan.arrays if s.leaf.differentiable}
     if plan.kernel.program:
         tangents = {label: twin for label, twin in by_label.items() if twin is not None}
-        return TangentPlan(plan.kernel.kernel.tangent(tangents).plan(_declaration(plan, twins, frozenset())), twins)
+        zero = frozenset(s.label for s in plan.fresh if s.init != "empty")
+        return TangentPlan(
+            plan.kernel.kernel.tangent(tangents, zero).plan(_declaration(plan, twins, frozenset())), twins
+        )
     dropped = frozenset[str]() if values else _dropped(plan)
     written = frozenset(s.label for s in plan.arrays if s.role == "output")
     kernel = tangent_kernel(plan.kernel.kernel, by_label, dropped, written)
