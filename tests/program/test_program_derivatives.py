@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.autograd.forward_ad as fwAD
 import warp as wp
+from torch.autograd import forward_ad
 
 from derivatives import check_twice
 from support import close, inductor
@@ -225,8 +225,8 @@ def test_third_order_and_nested_transforms():
 def test_dual_numbers():
     x, u = doubles(4), doubles(4)
     want = torch.func.jvp(ping_pong64, (x,), (u,))
-    with fwAD.dual_level():
-        found = fwAD.unpack_dual(ping_pong64(fwAD.make_dual(x, u)))
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(ping_pong64(forward_ad.make_dual(x, u)))
         close(found.primal, want[0])
         close(found.tangent, want[1])
 

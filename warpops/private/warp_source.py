@@ -32,6 +32,10 @@ class Defined:
             fun_lineno=function.__code__.co_firstlineno,
         )
 
+    def defined_with(self, other: Defined) -> None:
+        """It stands where the other does."""
+        self.adj.filename, self.adj.fun_lineno = other.adj.filename, other.adj.fun_lineno
+
 
 def definition(owner: Any) -> Any:
     """What stands for the definition of a kernel or function, as long as there is one: a key for what is made of it."""

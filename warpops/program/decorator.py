@@ -29,10 +29,18 @@ def warp_program(
 
     The gradient runs the function again on private copies, then the adjoint of each launch, last first. So the function
     must do the same each time it is given the same arguments. Copies, fills and scans have gradients; sorts and sums of
-    ``wp.utils`` have none.
+    ``wp.utils`` have none. Second derivatives and forward mode run it on values and tangents, where each kernel that they
+    pass through has a tangent.
 
-    Launches go to the tensors' device and to PyTorch's current stream. Give arrays that the function makes for itself
-    that device (``wp.zeros(n, device=x.device)``); their memory is Warp's. Better is ``scratch``, which is PyTorch's.
+    Its Python runs once per sizes, numbers and flags; then what it launched and called is launched again, and its side
+    effects aren't repeated. That is so where all that it calls and reads is sure to stay: launches, copies, fills, scans,
+    arrays and objects that it makes, Python's own functions of numbers and containers, functions that are such
+    themselves, and globals and closure cells that are kernels or plain constants, which are compared at each call. Else it
+    runs at every call, and :meth:`WarpOp.explain` names the line.
+
+    Everything goes to the tensors' device and to PyTorch's current stream. Give arrays that the function makes for itself
+    that device (``wp.zeros(n, device=x.device)``); their memory is Warp's where the function runs. Better is ``scratch``,
+    which is PyTorch's.
 
     Args:
         signature: ``"inputs -> outputs"``, as in :func:`warpops.warp_op`. An array on both sides is in-out. Each output

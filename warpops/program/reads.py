@@ -77,7 +77,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Code:
-    """A function of the user's, and the code that it had."""
+    """A function of the user's, and the code that it had. It has no attributes, which could be read."""
 
     function: Any
     code: Any
@@ -85,9 +85,9 @@ class Code:
     more: Any
 
     def same(self) -> bool:
-        function = self.function
-        now = function.__code__, function.__defaults__, function.__kwdefaults__
-        return all(one is other for one, other in zip(now, (self.code, self.defaults, self.more), strict=True))
+        f = self.function
+        same = f.__code__ is self.code and f.__defaults__ is self.defaults and f.__kwdefaults__ is self.more
+        return same and not f.__dict__
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,8 @@ class _Look:
             return
         self._known.add(id(function))
         code = function.__code__
+        if function.__dict__:
+            raise _UnknownError(f"line {code.co_firstlineno}: {function.__name__} has attributes")
         self.seen.append(Code(function, code, function.__defaults__, function.__kwdefaults__))
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._value(value, f"line {code.co_firstlineno}: {function.__name__} has a default {value!r}", None)

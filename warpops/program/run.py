@@ -150,7 +150,8 @@ class Runner:
     def _begin(self, device: torch.device, recording: bool, given: tuple[Any, ...], key: Key | None) -> Run:
         warp_code.runtime_ready()
         warp_device = devices.warp_device(device)
-        take = self._take(device, given) if key is not None and self.scripts.wanted() else None
+        wanted = key is not None and not (warp_device.is_cuda and devices.is_capturing()) and self.scripts.wanted()
+        take = self._take(device, given) if wanted else None
         return Run(self.op, warp_device, devices.current_stream(device, warp_device), recording, take)
 
     def _call(self, run: Run, values: list[Any]) -> None:
