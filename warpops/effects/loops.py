@@ -9,7 +9,6 @@ and whatever needs the variable's value (a product, a condition, an index, in th
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -33,10 +32,11 @@ from .forms import (
     Unknown,
     bare_coordinate,
     literal,
+    replace,
 )
 from .joins import join, leave_loop, meet_must, merge, never_taken, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
-from .names import Code, assigned
+from .names import Code
 from .record import Frame, Head, LoopContext, Record
 from .state import Pattern, State
 from .strides import stride as stride_of
@@ -86,7 +86,7 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     literals = [value.const if type(value.const) is int else None for value in arguments]
     known = range(*literals) if all(n is not None for n in literals) and 0 not in literals[2:] else None  # type: ignore[arg-type]
     left = frame.code.ask(_breaks, node)
-    if known is not None and len(known) <= MAX_UNROLLED and not left and frame.code.ask(_has_static, node):
+    if known is not None and len(known) <= MAX_UNROLLED and not left and frame.code.loops[node].static:
         _unrolled(record, frame, node, name, known)
         return
     unrolled = known is not None and len(known) <= record.unroll and not left
@@ -143,17 +143,6 @@ def _loop_variable(loop: int, forms: list[Form | None]) -> Loop:
     return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1, stride=on)
 
 
-def _has_static(node: ast.For) -> bool:
-    """Whether ``wp.static`` expressions wait for the loop's variable: Warp then unrolls the loop."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            function = inner.func
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name == "static":
-                return True
-    return False
-
-
 def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: range) -> None:
     for value in values:
         if not record.state.alive:
@@ -189,28 +178,6 @@ def _is_query(test: ast.expr) -> bool:
 
 def _breaks(node: _Loop) -> bool:
     return leaves(node.body, ast.Break)
-
-
-def _leaves_turns(node: _Loop) -> bool:
-    return any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s))
-
-
-def _assigned(node: _Loop) -> set[str]:
-    return assigned(node.body)
-
-
-def _rebound(node: _Loop) -> set[str]:
-    """The variables that the body binds, and those that hold the state of random numbers, which drawing one changes."""
-    found = set()
-    for statement in node.body:
-        for n in ast.walk(statement):
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
-                found.add(n.id)
-            elif isinstance(n, ast.Call) and n.args and isinstance(n.args[0], ast.Name):
-                name = n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
-                if name.startswith(("rand", "poisson", "sample_")):
-                    found.add(n.args[0].id)
-    return found
 
 
 def _run(
@@ -274,8 +241,9 @@ def _turn(
     """One pass over a loop's body, and on to what is behind the loop."""
     record.loop_sites.setdefault(loop, frame.code.site(node))
     began = record.fresh()
-    names = {n for n in frame.code.ask(_assigned, node) if not isinstance(frame.env.get(n), Array)}
-    names = (names | frame.code.ask(_rebound, node)) - index.keys()
+    body = frame.code.loops[node]
+    names = {n for n in body.parts if not isinstance(frame.env.get(n), Array)}
+    names = (names | body.bound | body.drawn) - index.keys()
     if isinstance(node, ast.While) and isinstance(node.test, ast.Call) and not record.while_loops & {loop}:
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
@@ -340,7 +308,7 @@ def _grow(head: Head, grown: Head) -> None:
 
 def _turns(code: Code, node: _Loop, index: dict[str, Abstract]) -> Coordinates:
     """The coordinates that the number of a loop's turns may depend on, less those that a condition of it adds."""
-    if code.ask(_leaves_turns, node):
+    if code.loops[node].exits:
         return ALL
     bound = next(iter(index.values()), None)
     return bound.varies if isinstance(bound, Value) else NONE
