@@ -328,9 +328,10 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
 
 def _settled(record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call) -> Abstract:
     """The result of a call that isn't interpreted again, whatever the loops around it come to."""
-    settling, record.settling = record.settling, None
+    around = record.settling, record.rough
+    record.settling = record.rough = False
     result = _inline(record, frame, function, bound, node)
-    record.settling = settling
+    record.settling, record.rough = around
     return result
 
 

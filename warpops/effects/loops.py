@@ -191,7 +191,7 @@ def _run(
     at_least_once: bool,
     variable: bool,
 ) -> None:
-    """Interpret a loop's body until nothing changes, then once more for the record.
+    """Interpret a loop's body until nothing changes.
 
     The loops inside don't do so on their own: a pass over this one is a pass over each of them, from what is known so far at
     their heads. So a body is interpreted as often however deep it lies.
@@ -207,24 +207,23 @@ def _run(
         at_least_once=at_least_once,
         variable=variable,
     )
-    if record.settling or (record.settling is False and record.path(frame, node) in record.heads):
+    if record.settling:
         turn()
         return
-    around = record.heads, record.settling, record.moved
-    before, env, returns = record.state, frame.env, len(frame.returns)
-    record.heads, record.settling = {}, True
-    record.silent += 1
-    for _ in range(MAX_PASSES):
-        record.moved = False
-        turn()
+    heads, record.heads, record.settling = record.heads, {}, True
+    before, env, returns, mark = record.state, frame.env, len(frame.returns), record.mark()
+    for attempt in range(MAX_PASSES):
         record.state, frame.env = before, env
+        record.forget(mark)
         del frame.returns[returns:]
-        if not record.moved:
+        # Much is new to the first pass. One that tells nothing new is the last.
+        record.moved, record.rough = False, attempt == 0
+        record.silent += record.rough
+        turn()
+        record.silent -= record.rough
+        if attempt and not record.moved:
             break
-    record.silent -= 1
-    record.settling = False
-    turn()
-    record.heads, record.settling, record.moved = around
+    record.heads, record.settling = heads, False
 
 
 def _turn(
@@ -257,11 +256,10 @@ def _turn(
         return with_tokens(_varying(value, turns, loop, steps.get(name)), carried.get(name, NO_TOKENS))
 
     head = record.heads.setdefault(record.path(frame, node), Head({}, NONE))
-    if record.settling:
-        head.turns |= _turns(frame.code, node, index)
-        for n in names & outer.keys():
-            value, known = at_head(n, outer[n], head.turns), head.env.get(n)
-            head.env[n] = value if known is None or known == value else join(value, known)
+    head.turns |= _turns(frame.code, node, index)
+    for n in names & outer.keys():
+        value, known = at_head(n, outer[n], head.turns), head.env.get(n)
+        head.env[n] = value if known is None or known == value else join(value, known)
     record.state = before.copy()
     record.state.written |= head.written
     record.state.read |= head.read
@@ -269,18 +267,16 @@ def _turn(
     traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in head.env}
     frame.env = {**outer, **{n: with_trace(v, traces[n]) for n, v in head.env.items()}}
     end, broke, tested = _pass(record, frame, node, index, loop, variable, head.turns, doubts)
-    if record.settling:
-        turns = head.turns | tested
-        grown = Head(
-            {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()},
-            turns,
-            head.written | leave_loop(end.written - before.written, loop, again=True),
-            head.read | leave_loop(end.read - before.read, loop, again=True),
-            head.grown,
-        )
-        if grown != head:
-            record.moved = True
-            _grow(head, grown)
+    turns = head.turns | tested
+    grown = {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()}
+    written = head.written | leave_loop(end.written - before.written, loop, again=True)
+    read = head.read | leave_loop(end.read - before.read, loop, again=True)
+    # Where nothing is written, it doesn't matter what was read.
+    if (grown, turns, written, read if written else head.read) != (head.env, head.turns, head.written, head.read):
+        record.moved = True
+        head.grown += 1
+        head.env = grown if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.items()}
+    head.turns, head.written, head.read = turns, written, read
     for n, trace in traces.items():
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
     for n in names & frame.env.keys():
@@ -297,13 +293,6 @@ def _turn(
     )
     _variables_behind(frame, outer, carried, head.turns)
     record.state = state
-
-
-def _grow(head: Head, grown: Head) -> None:
-    """Know more at a loop's head. Where there is no end to it, nothing is known."""
-    head.grown += 1
-    head.env = grown.env if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.env.items()}
-    head.turns, head.written, head.read = grown.turns, grown.written, grown.read
 
 
 def _turns(code: Code, node: _Loop, index: dict[str, Abstract]) -> Coordinates:
