@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 from ..private.warp_types import holds_floats, known_type
 from .facts import closure
-from .forms import ALL, NONE, Affine, Base, Clamped, Covered, Earlier, Facts, Form, Loop, Shape, Unknown, Whole, varies
+from .forms import (
+    ALL,
+    NONE,
+    Affine,
+    Base,
+    Clamped,
+    Covered,
+    Earlier,
+    Facts,
+    Form,
+    Loop,
+    Shape,
+    Unknown,
+    Whole,
+    replace,
+    varies,
+)
 from .joins import join, with_tokens
 from .model import Site
 from .record import Access, Frame, Record
@@ -103,9 +119,9 @@ def pattern_of(ref: Ref, forms: Sequence[Form]) -> Pattern:
     return tuple(axes)
 
 
-def _add(record: Record, access: Access) -> None:
+def _add(record: Record, *what: Any, **more: Any) -> None:
     if not record.silent:
-        record.accesses.setdefault(access)
+        record.accesses.setdefault(Access(*what, **more))
 
 
 def _may_be_written(record: Record, root: str, pattern: Pattern) -> bool:
@@ -159,20 +175,18 @@ def read(
                 record.run_time[abs(loop)].reads.setdefault(token, site)
         _add(
             record,
-            Access(
-                ref.root,
-                "read",
-                pattern,
-                site,
-                state.conditions,
-                state.facts,
-                tuple(record.loops),
-                view or ref.view,
-                first=not after and is_element(pattern) and not several,
-                own=own,
-                possible=several,
-                inside=bool(record.inside),
-            ),
+            ref.root,
+            "read",
+            pattern,
+            site,
+            state.conditions,
+            state.facts,
+            tuple(record.loops),
+            view or ref.view,
+            first=not after and is_element(pattern) and not several,
+            own=own,
+            possible=several,
+            inside=bool(record.inside),
         )
     if array.local and active:
         taints.add(LocalArrayRead(frame.id))
@@ -208,21 +222,19 @@ def store(
             state.must[(ref.root, pattern)] = frozenset()
         _add(
             record,
-            Access(
-                ref.root,
-                "store",
-                pattern,
-                site,
-                state.conditions,
-                state.facts,
-                tuple(record.loops),
-                view or ref.view,
-                component,
-                possible=several,
-                active=value.active and not record.shielded,
-                varies=value.varies,
-                inside=bool(record.inside),
-            ),
+            ref.root,
+            "store",
+            pattern,
+            site,
+            state.conditions,
+            state.facts,
+            tuple(record.loops),
+            view or ref.view,
+            component,
+            possible=several,
+            active=value.active and not record.shielded,
+            varies=value.varies,
+            inside=bool(record.inside),
         )
 
 
@@ -254,22 +266,20 @@ def update(
             state.read |= {(ReadOf(ref.root, True, site, name), pattern)}
         _add(
             record,
-            Access(
-                ref.root,
-                name,
-                pattern,
-                site,
-                state.conditions,
-                state.facts,
-                tuple(record.loops),
-                view or ref.view,
-                component,
-                used=used,
-                own=_surely_written(state, ref.root, pattern),
-                possible=len(array.refs) > 1 or bool(record.possible),
-                active=value.active and not record.shielded,
-                inside=bool(record.inside),
-            ),
+            ref.root,
+            name,
+            pattern,
+            site,
+            state.conditions,
+            state.facts,
+            tuple(record.loops),
+            view or ref.view,
+            component,
+            used=used,
+            own=_surely_written(state, ref.root, pattern),
+            possible=len(array.refs) > 1 or bool(record.possible),
+            active=value.active and not record.shielded,
+            inside=bool(record.inside),
         )
 
 

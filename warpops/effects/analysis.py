@@ -52,6 +52,7 @@ def _analyse(kernel: Any) -> Effects:
     end = _end(record, frame)
     rank = None if record.lost_rank else max(record.ranks, default=0)
     guards = guard_conditions(record)
+    compared = _compared(code.body) if record.handles else set()
     hazards = find_hazards(record, rank)
     return Effects(
         file=code.file,
@@ -65,7 +66,7 @@ def _analyse(kernel: Any) -> Effects:
         array_stores=frozenset(record.array_stores),
         opaque=tuple(record.opaque),
         tiled=record.tiled,
-        handles={name: frozenset(kinds) for name, kinds in record.handles.items() if name not in _compared(code.body)},
+        handles={name: frozenset(kinds) for name, kinds in record.handles.items() if name not in compared},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import warp as wp
@@ -12,7 +12,7 @@ import warp as wp
 from ..private.warp_source import overload
 from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
-from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown
+from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown, replace
 from .model import Site
 from .record import Frame, Record
 from .values import (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from .facts import limits
-from .forms import NO_TRUTH, Affine, Arg, Coord, Less, Said, Shape, Size, Truth, truth_of
+from .forms import NO_TRUTH, Affine, Arg, Coord, Less, Said, Shape, Size, Truth, replace, truth_of
 from .model import Site
 from .state import Condition
 from .values import Value

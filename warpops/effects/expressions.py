@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from ..private.warp_source import lookup
 from ..private.warp_types import CONDITIONAL_LOSES_LOADS
 from . import conditions, numbers, places
 from .access import as_number, chosen, number, settled
-from .forms import NO_TRUTH
+from .forms import NO_TRUTH, replace
 from .functions import call
 from .joins import join, merge, with_tokens
 from .names import as_abstract

@@ -6,14 +6,25 @@ print. Joining two different forms never yields an exact one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 Coordinates: TypeAlias = frozenset[int]
 """The coordinates of ``wp.tid()`` that something may depend on."""
 
 NONE: Coordinates = frozenset()
 ALL: Coordinates = frozenset(range(4))
+
+_Frozen = TypeVar("_Frozen")
+
+
+def replace(value: _Frozen, **changes: Any) -> _Frozen:
+    """``dataclasses.replace`` for what has no ``__post_init__``: a frozen class's constructor assigns field by field."""
+    new = object.__new__(type(value))
+    new.__dict__.update(value.__dict__)
+    new.__dict__.update(changes)
+    return new
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Index forms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..private import warp_source
@@ -12,7 +12,7 @@ from ..private.warp_types import holds_floats, is_array, is_generic, is_referenc
 from . import access, builtins, places
 from . import numbers as effects_numbers
 from .builtins import Arguments
-from .forms import ALL, Unknown
+from .forms import ALL, Unknown, replace
 from .joins import join, meet_must, never_taken, with_tokens
 from .names import (
     as_abstract,
@@ -328,9 +328,10 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
 
 def _settled(record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call) -> Abstract:
     """The result of a call that isn't interpreted again, whatever the loops around it come to."""
-    settling, record.settling = record.settling, None
+    around = record.settling, record.rough
+    record.settling = record.rough = False
     result = _inline(record, frame, function, bound, node)
-    record.settling = settling
+    record.settling, record.rough = around
     return result
 
 

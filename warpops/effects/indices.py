@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .facts import Known, closure
 from .forms import (
@@ -20,6 +20,7 @@ from .forms import (
     Size,
     Unknown,
     bare_coordinate,
+    replace,
 )
 from .model import AxisUse, Below, Limit, Need
 from .record import Access

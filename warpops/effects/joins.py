@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from .forms import Affine, Earlier, Form, Loop, Size, Whole, join_forms, varies
+from .forms import Affine, Earlier, Form, Loop, Size, Whole, join_forms, replace, varies
 from .state import Pattern, State, Written, _Place
 from .values import (
     UNKNOWN,

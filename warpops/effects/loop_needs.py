@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from .names import Code
 from .record import Frame, Record, RunTimeLoop
 from .values import PLAIN, Abstract, Doubt, Held, Struct, Through, Value, is_active, tokens_of
 
@@ -21,7 +22,7 @@ def begin_loop(record: Record, frame: Frame, node: ast.For | ast.While, loop: in
     """Note a loop, and the variables that it overwrites."""
     found = record.run_time.setdefault(loop, RunTimeLoop(frame.code, node))
     found.order = record.fresh()
-    found.left = loop in record.while_loops or frame.code.ask(is_left, node)
+    found.left = loop in record.while_loops or is_left(frame.code, node)
     for name in names:
         own = [t for t in tokens_of(frame.env.get(name, PLAIN)) if isinstance(t, Held) and t.name == name]
         token = max(own, key=lambda t: t.version, default=None)
@@ -43,8 +44,8 @@ def end_loop(record: Record, frame: Frame, node: ast.For | ast.While, loop: int,
             frame.env[name] = record.doubting(value, [Doubt("loop-product", frame.code.site(node), message)])
 
 
-def is_left(node: ast.For | ast.While) -> bool:
-    return leaves(node.body, ast.Break) or any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s))
+def is_left(code: Code, node: ast.For | ast.While) -> bool:
+    return leaves(node.body, ast.Break) or ast.Return in code.loops[node].exits
 
 
 def doubts_of(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> list[Doubt | Through]:
@@ -53,7 +54,7 @@ def doubts_of(record: Record, frame: Frame, node: ast.For | ast.While, loop: int
     if loop in record.while_loops:
         message = "Warp's adjoint of a while loop doesn't run the iterations that the kernel ran"
         return [Through(loop), Doubt("while", site, message)]
-    if frame.code.ask(is_left, node):
+    if is_left(frame.code, node):
         message = "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
         return [Through(loop), Doubt("loop-exit", site, message)]
     return [Through(loop)]

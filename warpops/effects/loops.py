@@ -9,7 +9,6 @@ and whatever needs the variable's value (a product, a condition, an index, in th
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -33,10 +32,11 @@ from .forms import (
     Unknown,
     bare_coordinate,
     literal,
+    replace,
 )
 from .joins import join, leave_loop, meet_must, merge, never_taken, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
-from .names import Code, assigned
+from .names import Code
 from .record import Frame, Head, LoopContext, Record
 from .state import Pattern, State
 from .strides import stride as stride_of
@@ -86,7 +86,7 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     literals = [value.const if type(value.const) is int else None for value in arguments]
     known = range(*literals) if all(n is not None for n in literals) and 0 not in literals[2:] else None  # type: ignore[arg-type]
     left = frame.code.ask(_breaks, node)
-    if known is not None and len(known) <= MAX_UNROLLED and not left and frame.code.ask(_has_static, node):
+    if known is not None and len(known) <= MAX_UNROLLED and not left and frame.code.loops[node].static:
         _unrolled(record, frame, node, name, known)
         return
     unrolled = known is not None and len(known) <= record.unroll and not left
@@ -143,17 +143,6 @@ def _loop_variable(loop: int, forms: list[Form | None]) -> Loop:
     return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1, stride=on)
 
 
-def _has_static(node: ast.For) -> bool:
-    """Whether ``wp.static`` expressions wait for the loop's variable: Warp then unrolls the loop."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            function = inner.func
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name == "static":
-                return True
-    return False
-
-
 def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: range) -> None:
     for value in values:
         if not record.state.alive:
@@ -191,28 +180,6 @@ def _breaks(node: _Loop) -> bool:
     return leaves(node.body, ast.Break)
 
 
-def _leaves_turns(node: _Loop) -> bool:
-    return any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in node.body for n in ast.walk(s))
-
-
-def _assigned(node: _Loop) -> set[str]:
-    return assigned(node.body)
-
-
-def _rebound(node: _Loop) -> set[str]:
-    """The variables that the body binds, and those that hold the state of random numbers, which drawing one changes."""
-    found = set()
-    for statement in node.body:
-        for n in ast.walk(statement):
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
-                found.add(n.id)
-            elif isinstance(n, ast.Call) and n.args and isinstance(n.args[0], ast.Name):
-                name = n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
-                if name.startswith(("rand", "poisson", "sample_")):
-                    found.add(n.args[0].id)
-    return found
-
-
 def _run(
     record: Record,
     frame: Frame,
@@ -224,7 +191,7 @@ def _run(
     at_least_once: bool,
     variable: bool,
 ) -> None:
-    """Interpret a loop's body until nothing changes, then once more for the record.
+    """Interpret a loop's body until nothing changes.
 
     The loops inside don't do so on their own: a pass over this one is a pass over each of them, from what is known so far at
     their heads. So a body is interpreted as often however deep it lies.
@@ -240,24 +207,23 @@ def _run(
         at_least_once=at_least_once,
         variable=variable,
     )
-    if record.settling or (record.settling is False and record.path(frame, node) in record.heads):
+    if record.settling:
         turn()
         return
-    around = record.heads, record.settling, record.moved
-    before, env, returns = record.state, frame.env, len(frame.returns)
-    record.heads, record.settling = {}, True
-    record.silent += 1
-    for _ in range(MAX_PASSES):
-        record.moved = False
-        turn()
+    heads, record.heads, record.settling = record.heads, {}, True
+    before, env, returns, mark = record.state, frame.env, len(frame.returns), record.mark()
+    for attempt in range(MAX_PASSES):
         record.state, frame.env = before, env
+        record.forget(mark)
         del frame.returns[returns:]
-        if not record.moved:
+        # Much is new to the first pass. One that tells nothing new is the last.
+        record.moved, record.rough = False, attempt == 0
+        record.silent += record.rough
+        turn()
+        record.silent -= record.rough
+        if attempt and not record.moved:
             break
-    record.silent -= 1
-    record.settling = False
-    turn()
-    record.heads, record.settling, record.moved = around
+    record.heads, record.settling = heads, False
 
 
 def _turn(
@@ -274,8 +240,9 @@ def _turn(
     """One pass over a loop's body, and on to what is behind the loop."""
     record.loop_sites.setdefault(loop, frame.code.site(node))
     began = record.fresh()
-    names = {n for n in frame.code.ask(_assigned, node) if not isinstance(frame.env.get(n), Array)}
-    names = (names | frame.code.ask(_rebound, node)) - index.keys()
+    body = frame.code.loops[node]
+    names = {n for n in body.parts if not isinstance(frame.env.get(n), Array)}
+    names = (names | body.bound | body.drawn) - index.keys()
     if isinstance(node, ast.While) and isinstance(node.test, ast.Call) and not record.while_loops & {loop}:
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
@@ -289,11 +256,10 @@ def _turn(
         return with_tokens(_varying(value, turns, loop, steps.get(name)), carried.get(name, NO_TOKENS))
 
     head = record.heads.setdefault(record.path(frame, node), Head({}, NONE))
-    if record.settling:
-        head.turns |= _turns(frame.code, node, index)
-        for n in names & outer.keys():
-            value, known = at_head(n, outer[n], head.turns), head.env.get(n)
-            head.env[n] = value if known is None or known == value else join(value, known)
+    head.turns |= _turns(frame.code, node, index)
+    for n in names & outer.keys():
+        value, known = at_head(n, outer[n], head.turns), head.env.get(n)
+        head.env[n] = value if known is None or known == value else join(value, known)
     record.state = before.copy()
     record.state.written |= head.written
     record.state.read |= head.read
@@ -301,18 +267,16 @@ def _turn(
     traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in head.env}
     frame.env = {**outer, **{n: with_trace(v, traces[n]) for n, v in head.env.items()}}
     end, broke, tested = _pass(record, frame, node, index, loop, variable, head.turns, doubts)
-    if record.settling:
-        turns = head.turns | tested
-        grown = Head(
-            {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()},
-            turns,
-            head.written | leave_loop(end.written - before.written, loop, again=True),
-            head.read | leave_loop(end.read - before.read, loop, again=True),
-            head.grown,
-        )
-        if grown != head:
-            record.moved = True
-            _grow(head, grown)
+    turns = head.turns | tested
+    grown = {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()}
+    written = head.written | leave_loop(end.written - before.written, loop, again=True)
+    read = head.read | leave_loop(end.read - before.read, loop, again=True)
+    # Where nothing is written, it doesn't matter what was read.
+    if (grown, turns, written, read if written else head.read) != (head.env, head.turns, head.written, head.read):
+        record.moved = True
+        head.grown += 1
+        head.env = grown if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.items()}
+    head.turns, head.written, head.read = turns, written, read
     for n, trace in traces.items():
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
     for n in names & frame.env.keys():
@@ -331,16 +295,9 @@ def _turn(
     record.state = state
 
 
-def _grow(head: Head, grown: Head) -> None:
-    """Know more at a loop's head. Where there is no end to it, nothing is known."""
-    head.grown += 1
-    head.env = grown.env if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.env.items()}
-    head.turns, head.written, head.read = grown.turns, grown.written, grown.read
-
-
 def _turns(code: Code, node: _Loop, index: dict[str, Abstract]) -> Coordinates:
     """The coordinates that the number of a loop's turns may depend on, less those that a condition of it adds."""
-    if code.ask(_leaves_turns, node):
+    if code.loops[node].exits:
         return ALL
     bound = next(iter(index.values()), None)
     return bound.varies if isinstance(bound, Value) else NONE

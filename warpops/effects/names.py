@@ -10,8 +10,8 @@ import ast
 import types
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import warp as wp
@@ -28,12 +28,115 @@ from ..private.warp_types import (
     is_struct,
     known_type,
 )
-from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
+from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, replace, truth_of
 from .model import Site
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
 
 _T = TypeVar("_T")
 _N = TypeVar("_N", bound=ast.AST)
+
+
+@dataclass
+class Body:
+    """What the text of a loop's body says, or of a whole function's."""
+
+    bound: set[str] = field(default_factory=set)
+    parts: set[str] = field(default_factory=set)
+    """Names of which a component, element or field is assigned."""
+    drawn: set[str] = field(default_factory=set)
+    """Names of what may be the state of random numbers, which drawing one changes."""
+    exits: set[type[ast.AST]] = field(default_factory=set)
+    """``break``, ``continue`` and ``return``, those of loops inside too."""
+    static: bool = False
+    """It, or the loop's head, has ``wp.static`` expressions that wait for a loop's variable."""
+
+    @property
+    def assigned(self) -> set[str]:
+        return self.bound | self.parts
+
+    def add(self, other: Body) -> None:
+        self.bound |= other.bound
+        self.parts |= other.parts
+        self.drawn |= other.drawn
+        self.exits |= other.exits
+        self.static |= other.static
+
+
+class Reader(ast.NodeVisitor):
+    """Reads a function's text, once."""
+
+    def __init__(self, body: Iterable[ast.stmt]) -> None:
+        self.here = Body()
+        self.loops: dict[ast.AST, Body] = {}
+        self.last_reads: dict[str, int] = {}
+        for statement in body:
+            self.visit(statement)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for name in node._fields:
+            child = getattr(node, name, None)
+            if isinstance(child, list):
+                for one in child:
+                    if isinstance(one, ast.AST):
+                        self.visit(one)
+            elif isinstance(child, ast.AST) and name not in ("ctx", "op"):
+                self.visit(child)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self.here.bound.add(node.id)
+        else:
+            self.last_reads[node.id] = max(node.lineno, self.last_reads.get(node.id, 0))
+
+    def visit_Subscript(self, node: ast.Subscript | ast.Attribute) -> None:
+        if isinstance(node.ctx, ast.Store):
+            base: ast.expr = node
+            while isinstance(base, (ast.Subscript, ast.Attribute)):
+                base = base.value
+            if isinstance(base, ast.Name):
+                self.here.parts.add(base.id)
+        self.generic_visit(node)
+
+    visit_Attribute = visit_Subscript  # noqa: N815
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        store = setter_as_store(node)
+        if store is not None:
+            self.visit(store.targets[0])
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name == "static":
+            self.here.static = True
+        elif node.args and isinstance(node.args[0], ast.Name) and name.startswith(("rand", "poisson", "sample_")):
+            self.here.drawn.add(node.args[0].id)
+        self.generic_visit(node)
+
+    def visit_Break(self, node: ast.AST) -> None:
+        self.here.exits.add(type(node))
+
+    visit_Continue = visit_Break  # noqa: N815
+
+    def visit_Return(self, node: ast.Return) -> None:
+        self.here.exits.add(ast.Return)
+        self.generic_visit(node)
+
+    def visit_For(self, node: ast.For | ast.While) -> None:
+        around, self.here = self.here, Body()
+        for part in (node.target, node.iter) if isinstance(node, ast.For) else (node.test,):
+            self.visit(part)
+        head, self.here = self.here, Body()
+        for statement in node.body:
+            self.visit(statement)
+        around.add(head)
+        around.add(self.here)
+        self.here.static |= head.static
+        self.loops[node], self.here = self.here, around
+        for statement in node.orelse:
+            self.visit(statement)
+
+    visit_While = visit_For  # noqa: N815
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +153,9 @@ class Code:
     looped: frozenset[str]
     """Names that a loop assigns."""
     closure: dict[str, Any]
+    last_reads: dict[str, int]
+    """The last line that reads each variable."""
+    loops: dict[ast.AST, Body]
     sites: dict[ast.AST, Site] = field(default_factory=dict, repr=False)
     answers: dict[Any, Any] = field(default_factory=dict)
 
@@ -59,16 +165,6 @@ class Code:
             row = getattr(node, "lineno", 1)
             text = self.lines[row - 1].strip() if 0 < row <= len(self.lines) else ""
             found = self.sites[node] = Site(self.file, self.first_line + row - 1, text, getattr(node, "col_offset", 0))
-        return found
-
-    @cached_property
-    def last_reads(self) -> dict[str, int]:
-        """The last line that reads each variable."""
-        found: dict[str, int] = {}
-        for statement in self.body:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    found[node.id] = max(node.lineno, found.get(node.id, 0))
         return found
 
     def ask(self, question: Callable[[_N], _T], node: _N) -> _T:
@@ -101,6 +197,7 @@ def code_of(owner: Any) -> Code:
         body = tuple(warp_source.tree_of(owner).body)
         file, first_line = warp_source.source_location(owner)
         function = warp_source.python_function(owner)
+        reader = Reader(body)
         code = _codes[key] = Code(
             func=function,
             body=body,
@@ -108,39 +205,13 @@ def code_of(owner: Any) -> Code:
             # Warp doesn't note the line of an overload.
             first_line=first_line or int(function.__code__.co_firstlineno),
             lines=warp_source.source_lines(owner),
-            stored_into=frozenset(_stored_into(body)),
-            looped=frozenset(assigned(_loop_bodies(body))),
+            stored_into=frozenset(reader.here.parts),
+            looped=frozenset().union(*(loop.assigned for loop in reader.loops.values())),
             closure=warp_source.closure_of(function),
+            last_reads=reader.last_reads,
+            loops=reader.loops,
         )
     return code
-
-
-def _loop_bodies(body: Iterable[ast.stmt]) -> Iterable[ast.AST]:
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.For, ast.While)):
-                yield from node.body
-
-
-def assigned(body: Iterable[ast.AST]) -> set[str]:
-    """The names that statements assign, or store a part of."""
-    found: set[str] = set(_stored_into(body := list(body)))
-    for statement in body:
-        found |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return found
-
-
-def _stored_into(body: Iterable[ast.AST]) -> Iterable[str]:
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-                base: ast.expr = node
-                while isinstance(base, (ast.Subscript, ast.Attribute)):
-                    base = base.value
-                if isinstance(base, ast.Name):
-                    yield base.id
-            elif isinstance(node, ast.Expr) and (store := setter_as_store(node)) is not None:
-                yield from _stored_into([store])
 
 
 _SETTERS = {"transform_set_translation": "p", "transform_set_rotation": "q"}

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..private.warp_source import overload
 from ..private.warp_types import holds_floats
 from .facts import closure
-from .forms import NO_FACTS, NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal, varies
+from .forms import (
+    NO_FACTS,
+    NO_TRUTH,
+    NONE,
+    Affine,
+    Arg,
+    Clamped,
+    Coord,
+    Form,
+    OneOf,
+    Shape,
+    Unknown,
+    literal,
+    replace,
+    varies,
+)
 from .model import Site
 from .record import Record
 from .values import NO_TOKENS, NOTHING, Doubt, Text, Tokens, Value, merged

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..private.warp_source import member
 from ..private.warp_types import component_type, holds_floats, is_array, is_struct, known_type
 from . import access
-from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal
+from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal, replace
 from .joins import with_tokens
 from .model import Site
 from .names import as_abstract, mesh_array, struct_field

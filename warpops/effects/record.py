@@ -182,10 +182,12 @@ class Record:
     """Inside a first pass over a loop's body."""
     heads: dict[int, Head] = field(default_factory=dict)
     """Of the loops of the outermost one, by the way to each."""
-    settling: bool | None = None
-    """Inside a loop: whether the heads may still change, so that the pass isn't the last one."""
+    settling: bool = False
+    """Inside a loop, which is gone through until no head changes."""
     moved: bool = False
     """A head has changed in this pass."""
+    rough: bool = False
+    """Inside a pass that isn't the last one: nobody asks how its values came about."""
     possible: int = 0
     inside: int = 0
     """Inside a function that the kernel calls, and that has no replay of the user's own."""
@@ -207,6 +209,18 @@ class Record:
         """The way to a loop, or to a function that is called: ``loop_id`` is the same in each turn of an unrolled loop."""
         return self.number(frame.id, node, frame.loops[-1].path if frame.loops else None, *more)
 
+    def mark(self) -> tuple[int, int, int]:
+        """Where the record is, so that what is noted from here on can be forgotten."""
+        return len(self.accesses), len(self.escapes), len(self.stored)
+
+    def forget(self, mark: tuple[int, int, int]) -> None:
+        accesses, escapes, stored = mark
+        while len(self.accesses) > accesses:
+            self.accesses.popitem()
+        while len(self.escapes) > escapes:
+            self.escapes.popitem()
+        del self.stored[stored:]
+
     def tick(self) -> None:
         self.visited += 1
         if self.visited > BUDGET:
@@ -214,14 +228,14 @@ class Record:
 
     def needing(self, value: _A, tokens: Tokens, site: Site) -> _A:
         """The value, whose adjoint needs what is behind these tokens."""
-        if self.settling or self.shielded or not tokens:
+        if self.rough or self.shielded or not tokens:
             return value
         return with_trace(value, self._needs(merged(traces_of(value)), tokens, site))
 
     def doubting(self, value: _A, doubts: Iterable[Doubt | Through]) -> _A:
         """The value, of which Warp's adjoint may be wrong."""
         doubts = tuple(doubts)
-        if self.settling or self.shielded or not doubts:
+        if self.rough or self.shielded or not doubts:
             return value
         sources = [trace for trace in traces_of(value) if trace is not None]
         return with_trace(value, Trace(sources, doubts=doubts))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from .forms import NO_FACTS, NONE, Affine, Coord, Coordinates, Earlier, Facts, Form, Loop, Size
+from .forms import NO_FACTS, NONE, Affine, Coord, Coordinates, Earlier, Facts, Form, Loop, Size, replace
 from .model import Site
 from .values import NO_TOKENS, ReadOf, Tokens
 

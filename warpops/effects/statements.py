@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..private.warp_source import is_function
@@ -13,7 +12,7 @@ from . import access, builtins, numbers
 from . import loops as effects_loops
 from .access import as_number, number
 from .expressions import OPERATORS, branch, evaluate
-from .forms import Earlier, Loop, Unknown
+from .forms import Earlier, Loop, Unknown, replace
 from .functions import call
 from .joins import copied, with_tokens
 from .names import setter_as_store, struct_field

@@ -6,7 +6,7 @@ import ast
 
 from .access import number
 from .forms import Affine, Arg, Coord, Form, Shape, Stride
-from .names import assigned
+from .names import Reader
 from .record import Frame, Record
 from .values import Value
 
@@ -40,7 +40,7 @@ def _steps(node: ast.For | ast.While) -> list[tuple[str, ast.expr, set[str]]]:
     found = []
     for statement in node.body:
         name, step = _stepped(statement)
-        if step is not None and name not in assigned(s for s in node.body if s is not statement):
+        if step is not None and name not in Reader(s for s in node.body if s is not statement).here.assigned:
             found.append((name, step, {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}))
     return found
 

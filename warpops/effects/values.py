@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole
+from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole, replace
 from .model import Site
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -301,14 +301,15 @@ def without_tokens(
 ) -> Abstract:
     """The value, without the tokens of a kind (that a frame, or a loop of these, made)."""
 
-    def kept(token: Token) -> bool:
-        of_frame = frame is None or getattr(token, "frame", frame) == frame
-        return not (isinstance(token, kind) and of_frame and (loops is None or getattr(token, "loop", None) in loops))
-
     if isinstance(value, (Value, Array)):
-        if not value.tokens:
-            return value
-        return replace(value, tokens=frozenset(token for token in value.tokens if kept(token)))
+        gone = [
+            token
+            for token in value.tokens
+            if isinstance(token, kind)
+            and (frame is None or getattr(token, "frame", frame) == frame)
+            and (loops is None or getattr(token, "loop", None) in loops)
+        ]
+        return replace(value, tokens=value.tokens.difference(gone)) if gone else value
     if isinstance(value, Tuple):
         return Tuple(tuple(without_tokens(item, kind, frame, loops) for item in value.items))
     if isinstance(value, Struct):
