@@ -5,6 +5,7 @@ Differentiable by the kernel's own adjoint, safe under ``torch.compile(fullgraph
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .decorator import warp_op
@@ -13,6 +14,7 @@ from .op import WarpOp, list_ops
 from .register.contract import VERSION
 
 if TYPE_CHECKING:
+    from . import testing
     from .program.decorator import warp_program
 
 __version__ = VERSION
@@ -26,6 +28,7 @@ __all__ = [
     "WarpOpError",
     "__version__",
     "list_ops",
+    "testing",
     "warp_op",
     "warp_program",
 ]
@@ -37,4 +40,10 @@ def __getattr__(name: str) -> Any:
         from .program.decorator import warp_program
 
         return warp_program
+    if name == "testing":
+        return importlib.import_module(".testing", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,6 +12,7 @@ from ..emit.again import Again
 from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
 from ..emit.writer import Step
+from ..launch.checked import Checked
 from ..launch.launcher import Launcher
 from ..launch.reverse import Reverse
 from ..plan.model import OpPlan, Slot
@@ -41,6 +42,7 @@ def make_instance(op: str, plan: OpPlan, step: Step | None = None) -> Instance:
     """Generate the launches of a concrete plan: of its kernel, unless ``step`` is another's."""
     if step is None:
         step = packed_step(_launcher(plan))
+        step.target.checked = Checked(op, plan.kernel.kernel, plan.proven, *_options(plan))
     source, functions, again = emit_launches(op, plan, step)
     return Instance(
         plan=plan,
@@ -57,13 +59,14 @@ def make_instance(op: str, plan: OpPlan, step: Step | None = None) -> Instance:
 
 
 def _launcher(plan: OpPlan) -> Launcher:
-    declaration = plan.declaration
-    launcher = Launcher(plan.kernel, declaration.block_dim, declaration.tiled, plan.extents.rank)
+    launcher = Launcher(plan.kernel, *_options(plan))
     if plan.adjoint is not None:
-        launcher.reverse = Reverse(
-            plan.kernel.kernel, plan.adjoint, declaration.block_dim, declaration.tiled, plan.extents.rank
-        )
+        launcher.reverse = Reverse(plan.kernel.kernel, plan.adjoint, *_options(plan))
     return launcher
+
+
+def _options(plan: OpPlan) -> tuple[int | None, bool, int | None]:
+    return plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank
 
 
 class Instances:

@@ -16,7 +16,7 @@ import warp as wp
 from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
 from ..private.short import FAST
-from . import cuda, devices, native
+from . import cuda, devices, native, switch
 from .packing import BOUNDS, Layout, argument_image, argument_layout, number_format
 
 _lock = locks.reentrant()
@@ -55,11 +55,13 @@ class Place:
 class Launcher:
     """Launches one concrete kernel, on any device."""
 
-    __slots__ = ("_layout", "_places", "block_dim", "kernel", "rank", "reverse", "signature", "tiled")
+    __slots__ = ("_layout", "_places", "block_dim", "checked", "kernel", "rank", "reverse", "signature", "tiled")
 
     def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
         self.reverse: Any = None
         """What launches the adjoint, where that isn't the kernel's own."""
+        self.checked: Any = None
+        """What launches in its place where indices are compared."""
         self.signature = signature
         self.kernel = signature.kernel
         self.block_dim = block_dim
@@ -101,6 +103,8 @@ class Launcher:
             What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
             the module, and its ``hashers`` as they are.
         """
+        if switch.scopes:
+            return None
         if explicit is not None and self.reverse is not None:
             own: Launcher = self.reverse.launcher
             return own.recall(device, dims, descriptors, explicit, apart)
@@ -142,7 +146,8 @@ class Launcher:
 
     def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
         """Launch the kernel over ``dims``."""
-        self._launch(device, dims, arguments, None)
+        if not (switch.scopes and self.checked is not None and self.checked.forward(device, dims, arguments)):
+            self._launch(device, dims, arguments, None)
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         """Launch the kernel's adjoint over ``dims``."""

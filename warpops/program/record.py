@@ -13,10 +13,12 @@ import warp as wp
 from ..arguments.handle import check_unchanged, remember, stamp
 from ..effects import Effects
 from ..errors import GradientError, GradientWarning, SignatureError
+from ..launch import switch
 from ..launch.reverse import load
 from ..private import warp_code, warp_types
 from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array
 from ..rewrite.loops import choose_adjoint
+from .checked import launch_checked
 from .checks import check_followed, check_handles, check_launch, leaves
 from .launches import Called, Launched, StructValue, frozen, refs_in, settled
 from .memory import Block, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
@@ -160,11 +162,15 @@ class Run:
         objects = check_handles(self.op, kernel, effects, given, device)
         if not self.recording:
             self._check_inputs(given, uses)
-            return original(**call)
+            return self._make(original, call)
         spans = [(block.low, block.high) for block in self.blocks]
         check_followed(self.op, kernel, effects, given, spans)
         taken = self._arguments(kernel, names, arguments, uses)
         return self._record(original, call, kernel, effects, taken, objects)
+
+    def _make(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        """The launch itself."""
+        return launch_checked(self.op, original, call, self.stream) if switch.scopes else original(**call)
 
     def _check_inputs(self, given: dict[str, Any], uses: dict[str, Use]) -> None:
         """Refuse a launch that surely writes one of the program's inputs."""
@@ -224,7 +230,7 @@ class Run:
         for ref in refs:
             if ref.block is not None and ref.use.writes:
                 ref.block.overwrite(ref.low, ref.high)
-        result = original(**call)
+        result = self._make(original, call)
         if not wanted:
             return result
         for ref in refs:
