@@ -150,8 +150,8 @@ class _Body:
             leaves = self.expressions.count > before
             made = ast.For(node.target, turns, self._inner(node.body, leaves), [], None)
         else:
-            write = self.expressions.store if isinstance(node, (ast.Assign, ast.AugAssign)) else self.expressions.of
-            made = write(node)  # type: ignore[operator]
+            stores = isinstance(node, (ast.Assign, ast.AugAssign))
+            made = self.expressions.store(node) if stores else self.expressions.of(node)  # type: ignore[arg-type]
             leaves = self.expressions.count > before and not isinstance(node, ast.Return)
         return [ast.copy_location(made, node), *([self._leave()] if leaves else [])]
 

@@ -108,7 +108,7 @@ class Expressions:
         kept = name(self.scope.give(bounds_functions.kept, "kept"))
         return ast.Call(kept, [name(self.watch), self._wide(node), size, ast.Constant(number)], [])
 
-    def _component(self, node: ast.expr, size: int, array: str, axis: int) -> ast.expr:
+    def _component(self, node: ast.expr, size: int, array: str, axis: int) -> Any:
         """An index into what has a known size."""
         literal = _literal(node)
         if isinstance(node, ast.Slice) or size == 0 or (literal is not None and -size <= literal < size):
@@ -121,7 +121,7 @@ class Expressions:
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    def _subscript(self, node: ast.Subscript) -> ast.expr:
+    def _subscript(self, node: ast.Subscript) -> Any:
         root, indices = _chain(node)
         kind = self.kind(root)
         if kind is None or isinstance(kind, list) or not all(map(self._is_index, indices)):
@@ -148,10 +148,10 @@ class Expressions:
             found = _at(self.of(root), [self.of(i) for i in own])
         return self._inside(found, kind.dtype, rest, f"{text}[{', '.join(map(ast.unparse, own))}]")
 
-    def _view_index(self, root: ast.expr, index: ast.expr, axis: int) -> ast.expr:
+    def _view_index(self, root: ast.expr, index: ast.expr, axis: int) -> Any:
         """An index that makes a view, which touches nothing; Warp fits slices itself."""
         if isinstance(index, ast.Slice):
-            return self.of(index)  # type: ignore[no-any-return]
+            return self.of(index)
         size = ast.Subscript(ast.Attribute(self.of(root), "shape", ast.Load()), ast.Constant(axis), ast.Load())
         return self._kept(index, size, ast.unparse(root), axis)
 
@@ -207,26 +207,26 @@ class Expressions:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def _call(self, node: ast.Call) -> ast.expr:
+    def _call(self, node: ast.Call) -> Any:
         if self._is_python(node.func):
-            return self.scope.plain_tree(node)  # type: ignore[no-any-return]
+            return self.scope.plain_tree(node)
         called, _ = self.typed.called.get(id(node), (None, []))
         if called is None:
-            return self._parts(node)  # type: ignore[no-any-return]
+            return self._parts(node)
         site = self.scope.code.site(node)
         if called.is_builtin():
             found = self._atomic(node, called) if called.key.startswith("atomic_") else None
             return found or self._parts(node)
         if id(node) in self.typed.ambiguous:
             self.maker.leave(f"the function '{called.key}': another one in another turn", site)
-            return self._parts(node)  # type: ignore[no-any-return]
+            return self._parts(node)
         made = self.maker.function(called, site)
         found = self._parts(node)
         if made is not None:
             self.count += 1
             found.func = name(self.scope.give(made, made.key))
             found.args.insert(0, name(self.watch))
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _is_python(self, node: ast.expr) -> bool:
         found: Any = None
@@ -271,7 +271,7 @@ class Expressions:
 
     # --- stores -------------------------------------------------------------------------------------------------------
 
-    def store(self, node: ast.Assign | ast.AugAssign) -> ast.stmt:
+    def store(self, node: ast.Assign | ast.AugAssign) -> Any:
         """An assignment."""
         target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
         found = self._element_of(target)
@@ -279,14 +279,14 @@ class Expressions:
             made = self._parts(node)
             if isinstance(target, (ast.Subscript, ast.Attribute)):
                 _target(made).ctx = ast.Store()
-            return made  # type: ignore[no-any-return]
+            return made
         root, own, parts, kind = found
         value = self.kind(node.value)
         plain = value is None or isinstance(value, list) or warp_types.is_array(value) or warp_code.is_tile(value)
         if len(own) < kind.ndim or not all(self._is_index(i) and not isinstance(i, ast.Slice) for i in own) or plain:
             if value is not None:
                 self.maker.leave(f"a store to several elements of '{ast.unparse(root)}'", self.scope.code.site(node))
-            return self.scope.plain_tree(node)  # type: ignore[no-any-return]
+            return self.scope.plain_tree(node)
         if self._proven(root, own):
             place = _at(self.of(root), [self.of(i) for i in own])
             place = self._part(place, kind.dtype, parts, ast.unparse(target), self._component)
@@ -339,10 +339,10 @@ class Expressions:
         conditions, names = self._conditions(root, own)
         types: dict[str, Any] = {"array": _array_type(kind), **dict.fromkeys(names, wp.int64)}
 
-        def component(index: ast.expr, size: int, text: str, axis: int) -> ast.expr:
+        def component(index: ast.expr, size: int, text: str, axis: int) -> Any:
             literal = _literal(index)
             if isinstance(index, ast.Slice) or (literal is not None and -size <= literal < size):
-                return self.of(index)  # type: ignore[no-any-return]
+                return self.of(index)
             own = f"c{len(types)}"
             types[own] = wp.int64
             wide.append(self._wide(index))
