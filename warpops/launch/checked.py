@@ -11,7 +11,7 @@ import torch
 
 from ..errors import ArgumentError
 from ..kernel.signature import inspect_kernel
-from ..private import locks, warp_source
+from ..private import locks, warp_code, warp_source
 from . import devices, switch
 from .launcher import Launcher
 from .packing import descriptor
@@ -23,16 +23,19 @@ Axes = frozenset[tuple[str, int]]
 """Axes of arrays, by label."""
 
 _lock = locks.reentrant()
-_made: weakref.WeakKeyDictionary[Any, dict[Axes, BoundsKernel | None]] = weakref.WeakKeyDictionary()
+_made: weakref.WeakKeyDictionary[Any, dict[Axes, BoundsKernel | str]] = weakref.WeakKeyDictionary()
+"""By kernel and what is proven of it; in place of one that can't be had the reason, empty where there is nothing to compare."""
 _warned: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
-def bounds_kernel(title: str, kernel: Any, proven: Axes) -> BoundsKernel | None:
-    """The kernel that compares the indices of a concrete one, made once; None where there is none, or nothing to compare.
+def bounds_kernel(kernel: Any, proven: Axes, device: Any, block_dim: int) -> BoundsKernel | str:
+    """The kernel that compares the indices of a concrete one, built for one of Warp's devices.
 
     Args:
-        title: who launches it, for the warning where something is left as it is.
         proven: the axes whose indices need no look, where proofs are trusted.
+
+    Returns:
+        The kernel; where it can't be launched, the reason; nothing where there is nothing to compare.
     """
     from ..rewrite.bounds import make_bounds_kernel  # declares functions, which few need
 
@@ -41,34 +44,31 @@ def bounds_kernel(title: str, kernel: Any, proven: Axes) -> BoundsKernel | None:
         known = _made.setdefault(warp_source.definition(kernel), {})
         if proven not in known:
             try:
-                known[proven] = found = make_bounds_kernel(kernel, proven)
+                known[proven] = make_bounds_kernel(kernel, proven) or ""
             except Exception as error:  # whatever Warp's code generation raises
-                known[proven] = None
-                warn(title, kernel, f"the kernel {kernel.key} runs unchecked: {error}")
-            else:
-                if found is not None and found.unchecked:
-                    warn(title, kernel, f"in the kernel {kernel.key} runs unchecked: {'; '.join(found.unchecked)}")
+                known[proven] = f"it can't be rewritten: {error}"
+        found = known[proven]
+        if isinstance(found, str):
+            return found
+        if device.is_cuda and devices.is_capturing():
+            return "the launch is captured into a CUDA graph"
+        if found.tiles and (device.is_cuda or block_dim > 1):
+            return f"on {device} its threads wait for each other at tiles"
+        try:
+            warp_code.Compiled(found.kernel, device, block_dim).load()
+        except Exception as error:
+            known[proven] = f"what compares its indices can't be built: {error}"
         return known[proven]
 
 
-def give_up(title: str, kernel: Any, proven: Axes, error: Exception) -> None:
-    """Launch the kernel as it is from now on: its other form can't be built."""
-    with _lock:
-        known = _made.setdefault(warp_source.definition(kernel), {})
-        known[frozenset() if any(switch.scopes) else proven] = None
-    warn(
-        title,
-        kernel,
-        f"the kernel {kernel.key} runs unchecked: the form that compares its indices can't be built: {error}",
-    )
-
-
-def warn(title: str, kernel: Any, what: str) -> None:
-    """Say once of a kernel that its indices aren't compared."""
+def warn(title: str, kernel: Any, found: BoundsKernel | str) -> None:
+    """Say once of a kernel that indices of it aren't compared, where that is so."""
+    why = found if isinstance(found, str) else "; ".join(found.unchecked)
     key = warp_source.definition(kernel)
-    if key not in _warned:
+    if why and key not in _warned:
         _warned[key] = True
-        warnings.warn(f"{title}: bounds_checked: {what}", RuntimeWarning, stacklevel=2)
+        what = f"the kernel {kernel.key} runs" if isinstance(found, str) else f"a part of the kernel {kernel.key} runs"
+        warnings.warn(f"{title}: bounds_checked: {what} unchecked: {why}", RuntimeWarning, stacklevel=2)
 
 
 def new_record(device: torch.device) -> torch.Tensor:
@@ -106,31 +106,24 @@ class Checked:
         self.title, self.kernel, self.proven, self.options = title, kernel, proven, options
         self._launchers: dict[Any, Launcher] = {}
 
-    def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> bool:
-        """Launch, if it can be; whether it could.
+    def forward(self, own: Launcher, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
+        """Launch the kernel over ``dims``.
+
+        Args:
+            own: the launcher of the kernel as it is, which launches where this can't.
 
         Raises:
             ArgumentError: an index was wrong.
         """
-        if device.type == "meta":
-            return False
-        made = bounds_kernel(self.title, self.kernel, self.proven)
-        if made is None:
-            return False
-        if device.type == "cuda" and devices.is_capturing():
-            warn(self.title, self.kernel, "a launch that is captured into a CUDA graph runs unchecked")
-            return False
-        launcher = self._launchers.get(made.kernel)
-        if launcher is None:
-            launcher = self._launchers[made.kernel] = Launcher(inspect_kernel(made.kernel), *self.options)
-        if not launcher.is_loaded(device):
-            try:
-                launcher.preload(device)
-            except Exception as error:
-                give_up(self.title, self.kernel, self.proven, error)
-                return False
-        record = new_record(device)
-        own = struct.pack("=Q", record.data_ptr()) + descriptor((record.numel(),), (1,), record.element_size())[8:]
-        launcher.forward(device, dims, arguments.ljust(launcher.layout.offsets[-1], b"\0") + own)
-        refuse_wrong(self.title, made, record)
-        return True
+        found = bounds_kernel(self.kernel, self.proven, *own.place(device))
+        if isinstance(found, str):
+            own.launch(device, dims, arguments)
+        else:
+            launcher = self._launchers.get(found.kernel)
+            if launcher is None:
+                launcher = self._launchers[found.kernel] = Launcher(inspect_kernel(found.kernel), *self.options)
+            record = new_record(device)
+            last = struct.pack("=Q", record.data_ptr()) + descriptor((record.numel(),), (1,), record.element_size())[8:]
+            launcher.launch(device, dims, arguments.ljust(launcher.layout.offsets[-1], b"\0") + last)
+            refuse_wrong(self.title, found, record)
+        warn(self.title, self.kernel, found)

@@ -146,15 +146,17 @@ class Launcher:
 
     def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
         """Launch the kernel over ``dims``."""
-        if not (switch.scopes and self.checked is not None and self.checked.forward(device, dims, arguments)):
-            self._launch(device, dims, arguments, None)
+        if switch.scopes and self.checked is not None and device.type != "meta":
+            self.checked.forward(self, device, dims, arguments)
+        else:
+            self.launch(device, dims, arguments, None)
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         """Launch the kernel's adjoint over ``dims``."""
         if self.reverse is not None:
             self.reverse.adjoint(device, dims, arguments, adjoints)
         else:
-            self._launch(device, dims, arguments, adjoints)
+            self.launch(device, dims, arguments, adjoints)
 
     def preload(self, device: torch.device) -> None:
         """Build and load the kernel for a device."""
@@ -164,18 +166,22 @@ class Launcher:
         """Whether the kernel has been launched or loaded on this type of device."""
         return any(place.type == device.type for place in self._places)
 
+    def place(self, device: torch.device) -> tuple[Any, int]:
+        """Warp's device, and how many threads a block has there."""
+        warp_code.runtime_ready()
+        warp_device = devices.warp_device(device)
+        wanted = self.block_dim
+        if wanted is None and self.tiled:
+            wanted = 1 if warp_device.is_cpu else 64
+        return warp_device, warp_code.resolved_block_dim(warp_device, wanted)
+
     def _load(self, device: torch.device) -> Place:
         """The kernel on a device, built and loaded at the first use."""
         device = devices.concrete(device)
         with _lock:
             place = self._places.get(device)
             if place is None:
-                warp_code.runtime_ready()
-                warp_device = devices.warp_device(device)
-                wanted = self.block_dim
-                if wanted is None and self.tiled:
-                    wanted = 1 if warp_device.is_cpu else 64
-                block_dim = warp_code.resolved_block_dim(warp_device, wanted)
+                warp_device, block_dim = self.place(device)
                 devices.refuse_loading_in_capture(self.kernel.key, warp_device)
                 place = self._places[device] = Place(self.kernel, warp_device, block_dim)
         return place
@@ -184,7 +190,10 @@ class Launcher:
         """What Warp launches over."""
         return (*dims, place.block_dim) if self.tiled else dims or (1,)
 
-    def _launch(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None) -> None:
+    def launch(
+        self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None = None
+    ) -> None:
+        """Launch the kernel, or its adjoint, as it is."""
         place = self._places.get(device)
         if place is None:
             if device.type == "meta":

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 import warp as wp
 
-from ..launch import devices
-from ..launch.checked import bounds_kernel, give_up, new_record, refuse_wrong, warn
+from ..launch.checked import bounds_kernel, new_record, refuse_wrong, warn
 from ..private import warp_calls, warp_code
 
 
@@ -28,18 +27,12 @@ def launch_checked(op: str, original: Callable[..., Any], call: dict[str, Any], 
     kernel = warp_calls.overload_for(call["kernel"], (*call["inputs"], *call["outputs"]))
     title = f"{op}: the program launches {kernel.key}"
     device = wp.get_device(call["device"]) if call["stream"] is None else call["stream"].device
-    made = bounds_kernel(title, kernel, frozenset())
-    if made is not None and device.is_cuda and devices.is_capturing():
-        warn(title, kernel, "a launch that is captured into a CUDA graph runs unchecked")
-        made = None
-    if made is not None:
-        try:
-            made.kernel.module.load(device, warp_code.resolved_block_dim(device, call["block_dim"]))
-        except Exception as error:
-            give_up(title, kernel, frozenset(), error)
-            made = None
-    if made is None:
-        return original(**call)
+    block_dim = warp_code.resolved_block_dim(device, call["block_dim"])
+    made = bounds_kernel(kernel, frozenset(), device, block_dim)
+    if isinstance(made, str):
+        result = original(**call)
+        warn(title, kernel, made)
+        return result
     record = new_record(torch.device(wp.device_to_torch(device)))
     elsewhere = device.is_cuda and call["stream"] is not current
     if elsewhere:
@@ -49,4 +42,5 @@ def launch_checked(op: str, original: Callable[..., Any], call: dict[str, Any], 
     if elsewhere:
         wp.synchronize_device(device)
     refuse_wrong(title, made, record)
+    warn(title, kernel, made)
     return result

@@ -35,6 +35,8 @@ class BoundsKernel:
     """How many coordinates the record has."""
     unchecked: tuple[str, ...]
     """What is as it was, with the reason."""
+    tiles: bool
+    """The threads of a block work together, so that none may end before the others."""
 
 
 def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]]) -> BoundsKernel | None:
@@ -52,7 +54,7 @@ def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]]) -> Boun
     """
     if not warp_code.is_rewritable(kernel):
         raise UnreadableError("it was made in a way of its own")
-    maker = _Maker(warp_code.module_options(kernel))
+    maker = _Maker({"output_arch": None, **warp_code.module_options(kernel)})  # some tile functions ask for it
     scope = Scope(kernel, typed(kernel, maker.options))
     types = dict(warp_types.argument_types(kernel))
     body = _Body(maker, scope, proven)
@@ -72,7 +74,7 @@ def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]]) -> Boun
     annotations = {**types, record: warp_types.array_annotation(wp.int64, 1)}
     function = make_function(scope.code.func, "\n".join(lines), name, scope.given, annotations)
     made = make_kernel(kernel, function, name, enable_backward=False)
-    return BoundsKernel(made, tuple(maker.indices), rank, tuple(maker.unchecked))
+    return BoundsKernel(made, tuple(maker.indices), rank, tuple(maker.unchecked), maker.tiles)
 
 
 def _rank(found: Typed) -> int:
@@ -90,6 +92,7 @@ class _Maker:
     indices: list[Index] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     loads: dict[Any, Any] = field(default_factory=dict)
+    tiles: bool = False
     _functions: dict[Any, Any] = field(default_factory=dict)
 
     def leave(self, what: str, site: Site) -> None:

@@ -35,6 +35,8 @@ class Maker(Protocol):
     indices: list[Index]
     loads: dict[Any, Any]
     """The functions that read an element, by its type and the array's rank."""
+    tiles: bool
+    """The threads of a block work together."""
 
     def leave(self, what: str, site: Site) -> None: ...
 
@@ -100,7 +102,7 @@ class Expressions:
         return len(self.maker.indices) - 1
 
     def _wide(self, node: ast.expr) -> ast.expr:
-        return ast.Call(_attribute(self.scope.wp, "int64"), [self.of(node)], [])
+        return ast.Call(name(self.scope.give(bounds_functions.wide, "wide")), [self.of(node)], [])
 
     def _kept(self, node: ast.expr, size: ast.expr, array: str, axis: int) -> ast.expr:
         """An index that is kept inside."""
@@ -215,6 +217,7 @@ class Expressions:
             return self._parts(node)
         site = self.scope.code.site(node)
         if called.is_builtin():
+            self.maker.tiles = self.maker.tiles or called.key.startswith("tile")
             found = self._atomic(node, called) if called.key.startswith("atomic_") else None
             return found or self._parts(node)
         if id(node) in self.typed.ambiguous:
@@ -385,10 +388,6 @@ def _target(node: Any) -> Any:
 def _assignment(node: ast.Assign | ast.AugAssign, place: Any, value: ast.expr) -> ast.stmt:
     place.ctx = ast.Store()
     return ast.AugAssign(place, node.op, value) if isinstance(node, ast.AugAssign) else ast.Assign([place], value)
-
-
-def _attribute(owner: str, attribute: str) -> ast.expr:
-    return ast.parse(f"{owner}.{attribute}", mode="eval").body
 
 
 def _array_type(kind: Any) -> Any:

@@ -2,17 +2,25 @@
 
 # mypy: ignore-errors
 
+from typing import Any
+
 import warp as wp
 
-FAILED, SITE, INDEX, SIZE, THREAD = 0, 1, 2, 3, 4
 RECORD = 8
-"""Numbers of the record of a launch: how many threads failed, then what the first of them did, four coordinates last."""
+"""How many numbers a launch has for its record: how often an index was wrong; of the first one which it is in the kernel, what
+it was, and the size; the thread's coordinates."""
 
 
 @wp.struct
 class Watch:
     record: wp.array(dtype=wp.int64)
     thread: wp.vec4i
+
+
+@wp.func
+def wide(index: Any) -> wp.int64:
+    """An index of any type. Warp's own cast of a constant, as an unrolled loop's variable is, changes the constant."""
+    return wp.int64(index)
 
 
 @wp.func
