@@ -12,7 +12,6 @@ import torch
 import warp as wp
 
 import kernels
-import warpops
 from cuda_stand_in import StandIn
 from support import compiled, eager, leaf
 from warpops import ArgumentError, warp_op, warp_program
@@ -20,7 +19,7 @@ from warpops.launch import checked, switch
 from warpops.private import warp_code
 from warpops.program.checked import launch_checked
 from warpops.rewrite.bounds import make_bounds_kernel
-from warpops.testing import bounds_checked, check
+from warpops.testing import bounds_checked
 from warpops.transforms.batched import batched_plan
 
 
@@ -449,16 +448,3 @@ def test_on_cuda_and_in_a_capture(monkeypatch):
             with pytest.warns(RuntimeWarning, match="captured into a CUDA graph"):
                 op(torch.ones(2), indices(0, 2), m=3)
             assert cuda.launched[-1].kernel == "scatter"
-
-
-# --- check ------------------------------------------------------------------------------------------------------------
-
-
-def test_check_tells_of_a_wrong_index(scatter):
-    with pytest.raises(ArgumentError, match=WRONG):
-        check(scatter, torch.rand(2), indices(0, 3), m=3)
-    assert not switch.scopes
-
-
-def test_it_is_there_after_import_warpops():
-    assert warpops.testing.bounds_checked is bounds_checked

@@ -44,7 +44,7 @@ def bounds_kernel(kernel: Any, proven: Axes, device: Any, block_dim: int) -> Bou
         known = _made.setdefault(warp_source.definition(kernel), {})
         if proven not in known:
             try:
-                known[proven] = make_bounds_kernel(kernel, proven) or ""
+                known[proven] = make_bounds_kernel(kernel, proven, block_dim) or ""
             except Exception as error:  # whatever Warp's code generation raises
                 known[proven] = f"it can't be rewritten: {error}"
         found = known[proven]

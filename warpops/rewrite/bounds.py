@@ -39,11 +39,12 @@ class BoundsKernel:
     """The threads of a block work together, so that none may end before the others."""
 
 
-def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]]) -> BoundsKernel | None:
+def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]], block_dim: int = 1) -> BoundsKernel | None:
     """Rewrite a concrete kernel. Builds nothing.
 
     Args:
         proven: the axes of arrays, by label, whose indices need no look.
+        block_dim: how many threads a block has, which tiles ask for.
 
     Returns:
         The kernel; None where no index is left to be compared.
@@ -54,7 +55,7 @@ def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]]) -> Boun
     """
     if not warp_code.is_rewritable(kernel):
         raise UnreadableError("it was made in a way of its own")
-    maker = _Maker({"output_arch": None, **warp_code.module_options(kernel)})  # some tile functions ask for it
+    maker = _Maker({"output_arch": None, **warp_code.module_options(kernel), "block_dim": block_dim})
     scope = Scope(kernel, typed(kernel, maker.options))
     types = dict(warp_types.argument_types(kernel))
     body = _Body(maker, scope, proven)

@@ -14,6 +14,7 @@ from ..effects.names import is_static
 from ..private import warp_code, warp_types
 from ..private.warp_source import lookup, member
 from . import bounds_functions
+from .bounds_text import array_type, assignment, at, chain, element, is_sure, narrow, target_of, zero
 from .flow import name
 from .source import make_func, make_function, users_site
 from .tangent_scope import Scope
@@ -112,8 +113,7 @@ class Expressions:
 
     def _component(self, node: ast.expr, size: int, array: str, axis: int) -> Any:
         """An index into what has a known size."""
-        literal = _literal(node)
-        if isinstance(node, ast.Slice) or size == 0 or (literal is not None and -size <= literal < size):
+        if is_sure(node, size):
             return self.of(node)
         return self._kept(node, ast.Constant(size), array, axis)
 
@@ -124,7 +124,7 @@ class Expressions:
     # --- reads --------------------------------------------------------------------------------------------------------
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        root, indices = _chain(node)
+        root, indices = chain(node)
         kind = self.kind(root)
         if kind is None or isinstance(kind, list) or not all(map(self._is_index, indices)):
             return self._parts(node)
@@ -138,16 +138,16 @@ class Expressions:
             items = [
                 self._component(i, size, text, axis) for axis, (i, size) in enumerate(zip(own, fixed, strict=False))
             ]
-            found: ast.expr = _at(self.of(root), items)
+            found: ast.expr = at(self.of(root), items)
         elif self._proven(root, own):
-            found = _at(self.of(root), [self.of(i) for i in own])
+            found = at(self.of(root), [self.of(i) for i in own])
         elif len(own) == count and not any(isinstance(i, ast.Slice) for i in own):
             found = self._load(root, own, kind)
         elif dotted(root) is not None or all(isinstance(i, ast.Slice) for i in own):
-            found = _at(self.of(root), [self._view_index(root, i, axis) for axis, i in enumerate(own)])
+            found = at(self.of(root), [self._view_index(root, i, axis) for axis, i in enumerate(own)])
         else:
             self.maker.leave(f"a view of '{text}'", self.scope.code.site(node))
-            found = _at(self.of(root), [self.of(i) for i in own])
+            found = at(self.of(root), [self.of(i) for i in own])
         return self._inside(found, kind.dtype, rest, f"{text}[{', '.join(map(ast.unparse, own))}]")
 
     def _view_index(self, root: ast.expr, index: ast.expr, axis: int) -> Any:
@@ -163,9 +163,9 @@ class Expressions:
             return found
         sizes = getattr(kind, "_shape_", ()) if hasattr(kind, "_wp_scalar_type_") else ()
         if len(indices) > len(sizes):
-            return _at(found, [self.of(i) for i in indices])
+            return at(found, [self.of(i) for i in indices])
         items = [self._component(i, n, text, axis) for axis, (i, n) in enumerate(zip(indices, sizes, strict=False))]
-        return _at(found, items)
+        return at(found, items)
 
     def _load(self, root: ast.expr, indices: Sequence[ast.expr], kind: Any) -> ast.expr:
         wide = [self._wide(i) for i in indices]
@@ -173,9 +173,9 @@ class Expressions:
         own = self._conditions(root, indices)[1]
         key = (warp_code.strict_type(kind.dtype), kind.ndim)
         if key not in self.maker.loads:
-            types = {"array": _array_type(kind), **dict.fromkeys(own, wp.int64), "first": int}
+            types = {"array": array_type(kind), **dict.fromkeys(own, wp.int64), "first": int}
             conditions = [f"inside(watch, {i}, array.shape[{axis}], first + {axis})" for axis, i in enumerate(own)]
-            body = [f"return {_element(own)}", f"return {_zero(kind.dtype)}"]
+            body = [f"return {element(own)}", f"return {zero(kind.dtype)}"]
             self.maker.loads[key] = self._function("load", types, conditions, body, {"Element": key[0]})
         made = self.maker.loads[key]
         arguments = [name(self.watch), self.of(root), *wide, ast.Constant(first)]
@@ -252,15 +252,15 @@ class Expressions:
             return None
         wide = [self._wide(i) for i in own]
         conditions, names = self._conditions(arguments[0], own)
-        types, texts, passed = {"array": _array_type(kind), **dict.fromkeys(names, wp.int64)}, [], []
+        types, texts, passed = {"array": array_type(kind), **dict.fromkeys(names, wp.int64)}, [], []
         for k, value in enumerate(values):
             text = self._constant(value) or f"v{k}"
             if text == f"v{k}":
                 types[text] = self.kind(value)
                 passed.append(self.of(value))
             texts.append(text)
-        call = f"return warp.{called.key}({', '.join(['array', *map(_narrow, names), *texts])})"
-        rest = [call, f"return {_zero(kind.dtype)}"]
+        call = f"return warp.{called.key}({', '.join(['array', *map(narrow, names), *texts])})"
+        rest = [call, f"return {zero(kind.dtype)}"]
         made = self._function(called.key, types, conditions, rest, {"Element": warp_code.strict_type(kind.dtype)})
         arguments = [name(self.watch), self.of(arguments[0]), *wide, *passed]
         return ast.Call(name(self.scope.give(made, made.key)), arguments, [])
@@ -281,7 +281,7 @@ class Expressions:
         if found is None:  # a variable, or a part of one
             made = self._parts(node)
             if isinstance(target, (ast.Subscript, ast.Attribute)):
-                _target(made).ctx = ast.Store()
+                target_of(made).ctx = ast.Store()
             return made
         root, own, parts, kind = found
         value = self.kind(node.value)
@@ -291,9 +291,9 @@ class Expressions:
                 self.maker.leave(f"a store to several elements of '{ast.unparse(root)}'", self.scope.code.site(node))
             return self.scope.plain_tree(node)
         if self._proven(root, own):
-            place = _at(self.of(root), [self.of(i) for i in own])
+            place = at(self.of(root), [self.of(i) for i in own])
             place = self._part(place, kind.dtype, parts, ast.unparse(target), self._component)
-            return _assignment(node, place, self.of(node.value))
+            return assignment(node, place, self.of(node.value))
         return self._store(node, root, own, parts, kind)
 
     def _element_of(self, target: ast.expr) -> tuple[ast.expr, list[ast.expr], list[Part], Any] | None:
@@ -305,7 +305,7 @@ class Expressions:
                 parts.insert(0, node.attr)
                 node = node.value
                 continue
-            node, indices = _chain(node)
+            node, indices = chain(node)
             kind = self.kind(node)
             if warp_types.is_plain_array(kind) and warp_types.fixed_shape(kind) is None:
                 return node, indices[: kind.ndim], [*indices[kind.ndim :], *parts], kind
@@ -332,7 +332,7 @@ class Expressions:
             while len(items) < len(sizes) and rest and not isinstance(rest[0], str):
                 items.append(rest.pop(0))  # type: ignore[arg-type]
             found = [index(item, n, text, axis) for axis, (item, n) in enumerate(zip(items, sizes, strict=False))]
-            place, kind = _at(place, found or [self.of(step)]), None
+            place, kind = at(place, found or [self.of(step)]), None
         return place
 
     def _store(
@@ -340,24 +340,23 @@ class Expressions:
     ) -> ast.stmt:
         wide = [self._wide(i) for i in own]
         conditions, names = self._conditions(root, own)
-        types: dict[str, Any] = {"array": _array_type(kind), **dict.fromkeys(names, wp.int64)}
+        types: dict[str, Any] = {"array": array_type(kind), **dict.fromkeys(names, wp.int64)}
 
         def component(index: ast.expr, size: int, text: str, axis: int) -> Any:
-            literal = _literal(index)
-            if isinstance(index, ast.Slice) or (literal is not None and -size <= literal < size):
+            if is_sure(index, size):
                 return self.of(index)
             own = f"c{len(types)}"
             types[own] = wp.int64
             wide.append(self._wide(index))
             conditions.append(f"inside(watch, {own}, {size}, {self._note(index, text, axis)})")
-            return ast.parse(_narrow(own), mode="eval").body
+            return ast.parse(narrow(own), mode="eval").body
 
-        element = ast.parse(_element(names), mode="eval").body
-        text = ast.unparse(_target(node).value) if isinstance(_target(node), ast.Subscript) else ast.unparse(root)
-        place = self._part(element, kind.dtype, parts, text, component)
+        place = ast.parse(element(names), mode="eval").body
+        text = ast.unparse(target_of(node).value) if isinstance(target_of(node), ast.Subscript) else ast.unparse(root)
+        place = self._part(place, kind.dtype, parts, text, component)
         constant = self._constant(node.value)
         value = ast.parse(constant or "value", mode="eval").body
-        statement = ast.unparse(ast.fix_missing_locations(_assignment(node, place, value)))
+        statement = ast.unparse(ast.fix_missing_locations(assignment(node, place, value)))
         arguments = [self.of(root), *wide]
         if constant is None:  # in the order in which Warp evaluates them
             first = isinstance(node, ast.Assign)
@@ -366,50 +365,3 @@ class Expressions:
             arguments.insert(0 if first else len(arguments), self.of(node.value))
         made = self._function("store", types, conditions, [statement], {})
         return ast.Expr(ast.Call(name(self.scope.give(made, made.key)), [name(self.watch), *arguments], []))
-
-
-def _chain(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
-    """``x`` and all indices of ``x[i][j, k]``, which are one to Warp."""
-    indices: list[ast.expr] = []
-    while isinstance(node, ast.Subscript):
-        indices = [*(node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]), *indices]
-        node = node.value
-    return node, indices
-
-
-def _at(node: ast.expr, indices: list[ast.expr]) -> ast.expr:
-    return ast.Subscript(node, indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load()), ast.Load())
-
-
-def _target(node: Any) -> Any:
-    return node.target if isinstance(node, ast.AugAssign) else node.targets[0]
-
-
-def _assignment(node: ast.Assign | ast.AugAssign, place: Any, value: ast.expr) -> ast.stmt:
-    place.ctx = ast.Store()
-    return ast.AugAssign(place, node.op, value) if isinstance(node, ast.AugAssign) else ast.Assign([place], value)
-
-
-def _array_type(kind: Any) -> Any:
-    return warp_types.array_annotation(kind.dtype, kind.ndim)
-
-
-def _narrow(index: str) -> str:
-    return f"warp.int32({index})"
-
-
-def _element(indices: Sequence[str]) -> str:
-    return f"array[{', '.join(map(_narrow, indices))}]"
-
-
-def _zero(dtype: Any) -> str:
-    return "Element()" if warp_types.is_struct(dtype) or hasattr(dtype, "_wp_scalar_type_") else "Element(0)"
-
-
-def _literal(node: ast.expr) -> int | None:
-    """The number that an index is."""
-    try:
-        found = ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return None
-    return found if type(found) is int else None

@@ -37,7 +37,7 @@ def bounds_checked(*, every: bool = False) -> Iterator[None]:
         ...     i = wp.tid()
         ...     y[i] = x[index[i]]
         >>> with warpops.testing.bounds_checked():
-        ...     gather(torch.rand(3), torch.tensor([0, 1, 5], dtype=torch.int32))  # doctest: +ELLIPSIS
+        ...     gather(torch.rand(3), torch.tensor([0, 1, 5], dtype=torch.int32))
         Traceback (most recent call last):
         ...
         warpops.errors.ArgumentError: ...gather: 'x' is indexed at 5 on axis 0, and has size 3, by thread 2 at ...
