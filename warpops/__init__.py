@@ -30,6 +30,7 @@ A room knows those that it is made of, and none that come later; ``build.py`` is
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .decorator import warp_op
@@ -39,6 +40,7 @@ from .op import WarpOp
 from .register.contract import VERSION
 
 if TYPE_CHECKING:
+    from . import testing
     from .program.decorator import warp_program
 
 __version__ = VERSION
@@ -52,6 +54,7 @@ __all__ = [
     "WarpOpError",
     "__version__",
     "list_ops",
+    "testing",
     "warp_op",
     "warp_program",
 ]
@@ -63,4 +66,10 @@ def __getattr__(name: str) -> Any:
         from .program.decorator import warp_program
 
         return warp_program
+    if name == "testing":
+        return importlib.import_module(".testing", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from .errors import GradientWarning, WarpOpError
 from .op import WarpOp
+from .register.contract import VERSION
 
 PROG = "python -m warpops"
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code, 0 or 1.
 
     Raises:
-        SystemExit: the command can't be read (2), or help was asked for (0).
+        SystemExit: the command can't be read (2), or help or the version was asked for (0).
     """
     options = _parser().parse_args(argv)
     command = {"explain": _explain, "source": _source, "list": _list}[options.command]
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROG, description="What warpops made of the Warp kernels in a module.")
+    parser.add_argument("--version", action="version", version=f"warpops {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     explain = commands.add_parser("explain", help="roles, shapes, launch size and gradients, each with its reason")
     explain.add_argument("target", metavar="module[:op]", type=_target, help="such as pkg.ops:square")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import textwrap
 import traceback
 
 import pytest
@@ -31,6 +32,20 @@ def test_the_public_names():
         assert hasattr(warpops, name), name
         assert name in warpops.__all__, name
     assert all(hasattr(warpops, name) for name in warpops.__all__)
+
+
+def test_what_is_listed_and_what_is_imported(tmp_path):
+    """``dir`` lists the public names; ``testing`` is there, and costs nothing until it is asked for."""
+    text = """
+        import sys
+        import warpops
+
+        assert not {"warpops.testing", "warpops.program", "warpops.rewrite.bounds"} & set(sys.modules)
+        assert dir(warpops) == sorted(warpops.__all__)
+        assert callable(warpops.testing.check) and callable(warpops.testing.bounds_checked)
+        assert "warpops.rewrite.bounds" not in sys.modules
+    """
+    run_script(textwrap.dedent(text), tmp_path / "listed.py")
 
 
 def test_what_errors_are():

@@ -11,7 +11,7 @@ import warp as wp
 
 import kernels
 from warpops import ArgumentError, GradientWarning, WarpOp, warp_op
-from warpops.testing import CheckError, check
+from warpops.testing import CheckError, bounds_checked, check
 from warpops.testing.run import CHECKS, run_checks
 
 # --- broken kernels ---------------------------------------------------------------------------------------------------
@@ -83,6 +83,18 @@ def compact(x: wp.array[float], count: wp.array[wp.int32], y: wp.array[float]):
     y[k] = x[i] * x[i]
 
 
+@wp.kernel
+def moved(x: wp.array[float], index: wp.array[wp.int32], y: wp.array[float]):
+    i = wp.tid()
+    y[index[i]] = x[i]
+
+
+@wp.kernel
+def floored(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[int(wp.floor(x[i]))] * x[i]
+
+
 @wp.func_native(snippet="static int calls = 0; calls += 1; return x + calls;")
 def counted(x: float) -> float: ...
 
@@ -120,6 +132,8 @@ def report(op: WarpOp, *args: Any, only: str) -> str:
     return text
 
 
+moved_op = broken(moved, "x[n], index[n]", mutates="y", dim="n")
+floored_op = broken(floored, "x[n] -> y[n]")
 X = torch.rand(6, generator=torch.Generator().manual_seed(1)) + 0.5
 
 
@@ -409,6 +423,23 @@ def test_nothing_is_changed():
 def test_a_call_that_is_wrong_is_told_as_such():
     with pytest.raises(ArgumentError, match="'x'"):
         check(kernels.square_op, X.double())
+
+
+def test_a_wrong_index_is_told_and_touches_nothing():
+    index = torch.tensor([0, 9], dtype=torch.int32)
+    whole = torch.zeros(12)
+    with pytest.raises(
+        ArgumentError, match=r"'y' is indexed at 9 on axis 0, and has size 2, by thread 1 at .*test_check.py:"
+    ):
+        check(moved_op, torch.ones(2), index, whole[:2])
+    assert whole.tolist() == [0.0] * 12
+
+
+def test_a_wrong_index_of_other_values_is_a_finding():
+    """The call itself is right; with an input changed a little, as finite differences do, an index is out of range."""
+    with bounds_checked():
+        text = report(floored_op, torch.tensor([1.0, 2.0 - 1e-7]), only="gradients")
+    assert "'x' is indexed at 2 on axis 0, and has size 2, by thread 1" in " ".join(text.split())
 
 
 def test_kernels_that_are_not_smooth_raise_no_alarm():

@@ -9,6 +9,7 @@ import pytest
 import torch
 import warp as wp
 
+import warpops
 from support import HERE
 from warpops import GradientWarning, warp_op
 from warpops.__main__ import main
@@ -71,6 +72,13 @@ def test_explain(capsys):
     ):
         assert line in text.splitlines()
     assert "y: empty (every element is written" in text
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"warpops {warpops.__version__}\n"
 
 
 def test_explain_fits_80_columns(capsys):

@@ -13,6 +13,7 @@ from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
 from ..emit.writer import Step
 from ..errors import ArgumentError, SignatureError
+from ..launch.checked import Checked
 from ..launch.launcher import Launcher
 from ..launch.reverse import Reverse
 from ..plan.model import OpPlan, Slot
@@ -41,7 +42,12 @@ class Instance:
 def make_instance(op: str, plan: OpPlan) -> Instance:
     """Generate the launches of a concrete plan: of its kernel, or the runs of its program."""
     kernel = plan.kernel
-    step: Step = kernel.kernel.step(op, plan) if kernel.program else packed_step(_launcher(plan))
+    step: Step
+    if kernel.program:
+        step = kernel.kernel.step(op, plan)
+    else:
+        step = packed_step(_launcher(plan))
+        step.target.checked = Checked(op, kernel.kernel, plan.proven, *_options(plan))
     source, functions, again = emit_launches(op, plan, step)
     return Instance(
         plan=plan,
@@ -58,13 +64,14 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
 
 
 def _launcher(plan: OpPlan) -> Launcher:
-    declaration = plan.declaration
-    launcher = Launcher(plan.kernel, declaration.block_dim, declaration.tiled, plan.extents.rank)
+    launcher = Launcher(plan.kernel, *_options(plan))
     if plan.adjoint is not None:
-        launcher.reverse = Reverse(
-            plan.kernel.kernel, plan.adjoint, declaration.block_dim, declaration.tiled, plan.extents.rank
-        )
+        launcher.reverse = Reverse(plan.kernel.kernel, plan.adjoint, *_options(plan))
     return launcher
+
+
+def _options(plan: OpPlan) -> tuple[int | None, bool, int | None]:
+    return plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank
 
 
 class Instances:

@@ -8,6 +8,7 @@ never meets a remembered launch.
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -53,16 +54,26 @@ NEVER = Memory(lambda *tensors: False, _nothing, _nothing, None, False, None)
 """What stands for a remembered launch where there is none."""
 
 
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def forget_all() -> None:
+    """Let all ops make their next launches anew, the long way."""
+    for store in list(_stores):
+        store.memories = (NEVER,)
+
+
 class Store:
     """The launches that one way of an op remembers: ``forward`` or ``backward``, or those over given buffers."""
 
-    __slots__ = ("_instances", "_length", "_wait", "_way", "memories")
+    __slots__ = ("__weakref__", "_instances", "_length", "_wait", "_way", "memories")
 
     def __init__(self, instances: Instances, way: str) -> None:
         self._instances, self._way = instances, way
         self._wait = self._length = 0
         self.memories: tuple[Memory, ...] = (NEVER,)
         """The latest first. One tuple, replaced at once: other threads launch meanwhile."""
+        _stores.add(self)
 
     def find(self, values: tuple[Any, ...]) -> Memory:
         """The launch among the older ones that such values were seen in, which becomes the latest; else ``NEVER``."""
@@ -114,8 +125,8 @@ class Into(Store):
     __slots__ = ("_direct", "_run")
 
     def __init__(self, instances: Instances, way: str, run: Callable[..., None], direct: bool = False) -> None:
-        super().__init__(instances, way)
         self._run, self._direct = run, direct
+        super().__init__(instances, way)
 
     def __hash__(self) -> int:
         return hash(self._run)

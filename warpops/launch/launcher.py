@@ -16,7 +16,7 @@ import warp as wp
 from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
 from ..private.short import FAST
-from . import cuda, devices, native
+from . import cuda, devices, native, switch
 from .packing import BOUNDS, Image, Layout, argument_image, argument_layout, number_format
 
 _lock = locks.reentrant()
@@ -55,11 +55,13 @@ class Place:
 class Launcher:
     """Launches one concrete kernel, on any device."""
 
-    __slots__ = ("_layout", "_places", "block_dim", "kernel", "rank", "reverse", "signature", "tiled")
+    __slots__ = ("_layout", "_places", "block_dim", "checked", "kernel", "rank", "reverse", "signature", "tiled")
 
     def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
         self.reverse: Any = None
         """What launches the adjoint, where that isn't the kernel's own."""
+        self.checked: Any = None
+        """What launches in its place where indices are compared."""
         self.signature = signature
         self.kernel = signature.kernel
         self.block_dim = block_dim
@@ -101,6 +103,8 @@ class Launcher:
             What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
             the module, and its ``hashers`` as they are.
         """
+        if switch.scopes:
+            return None
         if explicit is not None and self.reverse is not None:
             own: Launcher = self.reverse.launcher
             return own.recall(device, dims, descriptors, explicit, apart)
@@ -157,14 +161,17 @@ class Launcher:
 
     def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
         """Launch the kernel over ``dims``."""
-        self._launch(device, dims, arguments, None)
+        if switch.scopes and self.checked is not None and device.type != "meta":
+            self.checked.forward(self, device, dims, arguments)
+        else:
+            self.launch(device, dims, arguments, None)
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         """Launch the kernel's adjoint over ``dims``."""
         if self.reverse is not None:
             self.reverse.adjoint(device, dims, arguments, adjoints)
         else:
-            self._launch(device, dims, arguments, adjoints)
+            self.launch(device, dims, arguments, adjoints)
 
     def preload(self, device: torch.device) -> None:
         """Build and load the kernel for a device."""
@@ -180,18 +187,22 @@ class Launcher:
         """Whether the kernel has been launched or loaded on this type of device."""
         return any(place.type == device.type for place in self._places)
 
+    def place(self, device: torch.device) -> tuple[Any, int]:
+        """Warp's device, and how many threads a block has there."""
+        warp_code.runtime_ready()
+        warp_device = devices.warp_device(device)
+        wanted = self.block_dim
+        if wanted is None and self.tiled:
+            wanted = 1 if warp_device.is_cpu else 64
+        return warp_device, warp_code.resolved_block_dim(warp_device, wanted)
+
     def _load(self, device: torch.device) -> Place:
         """The kernel on a device, built and loaded at the first use."""
         device = devices.concrete(device)
         with _lock:
             place = self._places.get(device)
             if place is None:
-                warp_code.runtime_ready()
-                warp_device = devices.warp_device(device)
-                wanted = self.block_dim
-                if wanted is None and self.tiled:
-                    wanted = 1 if warp_device.is_cpu else 64
-                block_dim = warp_code.resolved_block_dim(warp_device, wanted)
+                warp_device, block_dim = self.place(device)
                 devices.refuse_loading_in_capture(self.kernel.key, warp_device)
                 place = self._places[device] = Place(self.kernel, warp_device, block_dim)
         return place
@@ -200,7 +211,10 @@ class Launcher:
         """What Warp launches over."""
         return (*dims, place.block_dim) if self.tiled else dims or (1,)
 
-    def _launch(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None) -> None:
+    def launch(
+        self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes | None = None
+    ) -> None:
+        """Launch the kernel, or its adjoint, as it is."""
         place = self._places.get(device)
         if place is None:
             if device.type == "meta":

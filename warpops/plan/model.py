@@ -274,6 +274,16 @@ class OpPlan:
         return None if any(solved.of.optional for solved in found) else found
 
     @cached_property
+    def proven(self) -> frozenset[tuple[str, int]]:
+        """The axes of arrays, by label, whose indices are known to be inside at each launch."""
+        listed = {(label, axis) for label, axis, _ in self.extents.uncovered}
+        known = {label: array.axes for label, array in self.effects.arrays.items()}
+        axes = [
+            (s, axis) for s in self.arrays for axis in range(s.leaf.ndim) if len(known.get(s.label, ())) == s.leaf.ndim
+        ]
+        return frozenset((slot.label, axis) for slot, axis in axes if (slot.label, axis) not in listed)
+
+    @cached_property
     def sizing(self) -> tuple[Slot, ...]:
         """The ints that sizes depend on."""
         names = {count.number for count in self.extents.counts}

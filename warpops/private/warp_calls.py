@@ -329,6 +329,11 @@ def _guarded_core(name: str, original: Any) -> Any:
     return _Core(original)
 
 
+def overload_for(kernel: Any, arguments: tuple[Any, ...]) -> Any:
+    """The concrete kernel that ``wp.launch`` launches of a generic one with these arguments; another one as it is."""
+    return kernel.add_overload(kernel.infer_argument_types(arguments)) if kernel.is_generic else kernel
+
+
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 

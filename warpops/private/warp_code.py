@@ -230,9 +230,10 @@ def is_rewritable(kernel: Any) -> bool:
     )
 
 
-def sibling_kernel(kernel: Any, function: Any, key: str) -> Any:
-    """A kernel of another function with the options of ``kernel``, in a module of its own: the user's isn't rebuilt."""
-    options = {"module": "unique", "module_options": dict(kernel.module.options), **kernel.options}
+def sibling_kernel(kernel: Any, function: Any, key: str, **other: Any) -> Any:
+    """A kernel of another function with the options of ``kernel``, less those that are other ones, in a module of its own:
+    the user's isn't rebuilt."""
+    options = {"module": "unique", "module_options": dict(kernel.module.options), **kernel.options, **other}
     if "name" in inspect.signature(wp.kernel).parameters:
         return wp.kernel(function, name=key, **options)
     function.__qualname__ = key  # until Warp 1.16 a kernel's name is its function's

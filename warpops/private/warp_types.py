@@ -67,6 +67,12 @@ def is_plain_array(warp_type: Any) -> bool:
     return bool(_types.matches_array_class(warp_type, wp.array))
 
 
+def fixed_shape(warp_type: Any) -> tuple[int, ...] | None:
+    """The shape of an array that lives in the thread; None for any other type."""
+    kind = getattr(_types, "fixedarray", None)
+    return tuple(warp_type.shape) if kind is not None and isinstance(warp_type, kind) else None
+
+
 def is_texture(warp_type: Any) -> bool:
     return "texture" in getattr(warp_type, "__name__", "").lower()
 

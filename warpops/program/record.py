@@ -12,10 +12,12 @@ import warp as wp
 from ..arguments.handle import check_unchanged, remember, stamp
 from ..effects import Effects
 from ..errors import GradientError, SignatureError
+from ..launch import switch
 from ..launch.reverse import load
 from ..private import warp_code, warp_types
 from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
 from ..rewrite.loops import choose_adjoint
+from .checked import launch_checked
 from .checks import check_followed, check_handles, check_launch, leaves, warn_once
 from .launches import Called, Launched, StructValue, frozen, refs_in, settled
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
@@ -190,6 +192,9 @@ class Run:
         return self._record(original, call, kernel, effects, taken, objects)
 
     def _launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        """The launch itself."""
+        if switch.scopes:
+            return launch_checked(self.op, original, call, self.stream)
         result = original(**call)
         if self.take is not None:
             self.take.launch(call)

@@ -12,7 +12,7 @@ import warp as wp
 from ..arguments.kinds import check_slot
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature
-from ..launch import devices
+from ..launch import devices, switch
 from ..plan.model import OpPlan, Slot
 from ..private import warp_code, warp_launch, warp_types
 from ..private.warp_calls import watching
@@ -119,7 +119,7 @@ class Runner:
         self, device: torch.device, values: list[Any], given: tuple[Any, ...], wanted: tuple[bool, ...]
     ) -> Key | None:
         """What a run depends on besides what its tensors hold; None where Warp is to see each launch."""
-        if warp_launch.followed():
+        if warp_launch.followed() or switch.scopes:
             return None
         shapes = tuple(None if tensor is None else tensor.shape for tensor in given)
         numbers = [value for slot, value in zip(self._slots, values, strict=True) if not slot.is_array]

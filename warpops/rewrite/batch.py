@@ -15,7 +15,7 @@ from typing import Any
 from ..effects.names import Code, as_abstract, is_static
 from ..effects.values import Builtin
 from ..private.warp_source import lookup, member
-from .source import Names, function_tree, text_of
+from .source import Names, indented, lines_of
 
 
 class UnbatchableError(Exception):
@@ -70,8 +70,8 @@ def batch_source(source: str, code: Code, batched: Collection[str], labels: Coll
         new = [*first, *(rewriter.visit(statement) for statement in body)]
     else:
         new = [rewriter.visit(statement) for statement in body]
-    made = function_tree(name, [ast.arg(a.arg) for a in function.args.args], new)
-    return Rewritten(text_of(made), name, warp)
+    head = f"def {name}({', '.join(a.arg for a in function.args.args)}):"
+    return Rewritten("\n".join([head, *indented(lines_of(new, function.name))]), name, warp)
 
 
 def dotted(node: ast.AST) -> str | None:

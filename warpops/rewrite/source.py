@@ -7,12 +7,14 @@ Warp that live in modules of their own, with the user's globals and closure, and
 from __future__ import annotations
 
 import ast
+import linecache
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..effects.model import Site
 from ..effects.names import Code, code_of, is_static
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
@@ -124,11 +126,6 @@ def calls_in(source: Source, body: Iterable[ast.AST]) -> Iterator[tuple[ast.Call
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def text_of(tree: ast.FunctionDef) -> str:
-    """A tree as text."""
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
 def lines_of(body: Iterable[ast.stmt], title: str) -> list[str]:
     """Statements as lines; those that are the user's say which line of the function ``title`` they come from."""
     return [line for statement in body for line in _lines(statement, title)]
@@ -194,15 +191,30 @@ def make_function(
     code = scope["enclosing"]().__code__
     function = types.FunctionType(code, original.__globals__, own, defaults, tuple(cells[n] for n in code.co_freevars))
     function.__dict__["text"] = entry  # Warp reads it when it builds the kernel
+    function.__dict__["made_of"] = original
     function.__module__ = original.__module__
     function.__qualname__ = own
     function.__annotations__ = dict(annotations)
     return function
 
 
-def make_kernel(kernel: Any, function: types.FunctionType, key: str) -> Any:
-    """A ``wp.Kernel`` of another function with the options of ``kernel``, in a module of its own."""
-    return warp_code.sibling_kernel(kernel, function, key)
+def users_site(owner_function: Any, site: Site) -> Site:
+    """The user's place that a place in a kernel or function is about: the same, or the one that its text was made from."""
+    original = owner_function.__dict__.get("made_of")
+    if original is None:
+        return site
+    line = linecache.getline(site.file, site.line)
+    first = original.__code__.co_firstlineno
+    note = re.search(r"# line (\d+) of ", line)
+    row = first + int(note[1]) - 1 if note else first
+    file = original.__code__.co_filename
+    code = linecache.getline(file, row).strip() if note else site.code
+    return users_site(original, Site(file, row, code))
+
+
+def make_kernel(kernel: Any, function: types.FunctionType, key: str, **options: Any) -> Any:
+    """A ``wp.Kernel`` of another function with the options of ``kernel`` and those, in a module of its own."""
+    return warp_code.sibling_kernel(kernel, function, key, **options)
 
 
 def make_func(function: types.FunctionType, key: str, overload_of: Any = None) -> Any:

@@ -92,11 +92,7 @@ class Scope:
         self._struct: tuple[list[Any], Any] | None = None
         self._lines: list[str] = []
         self._indent = 1
-        self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self._stored() else self.give(wp, "warp")
-
-    def _stored(self) -> set[str]:
-        nodes = ast.walk(self.typed.tree)
-        return {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self.stored() else self.give(wp, "warp")
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
@@ -207,7 +203,16 @@ class Scope:
 
     def plain(self, node: ast.AST) -> str:
         """The user's own text, with what ``wp.static`` came to under names."""
-        return ast.unparse(_Plain(self).visit(_copied(node)))
+        return ast.unparse(self.plain_tree(node))
+
+    def plain_tree(self, node: ast.AST) -> Any:
+        """The same as a fresh tree."""
+        return _Plain(self).visit(_copied(node))
+
+    def stored(self) -> set[str]:
+        """The names that are assigned."""
+        nodes = ast.walk(self.typed.tree)
+        return {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
 
     def site(self, node: ast.AST) -> str:
         site = self.code.site(node)

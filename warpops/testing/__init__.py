@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .bounds import bounds_checked
+
 if TYPE_CHECKING:
     from ..op import WarpOp
 
-__all__ = ["CheckError", "check"]
+__all__ = ["CheckError", "bounds_checked", "check"]
 
 
 class CheckError(AssertionError):
@@ -28,6 +30,8 @@ def check(op: WarpOp, /, *args: Any, **kwargs: Any) -> None:
     - elements that the kernel doesn't write, or reads before it does, or that several threads store to;
     - inputs that change.
 
+    All of it runs within ``bounds_checked(every=True)``: an index outside of an array is an error, and touches nothing.
+
     Small tensors are best, since every input is perturbed hundreds of times. Generic values (random, none of them 0, no
     two the same) show most. A call takes some seconds, for compiling.
 
@@ -39,7 +43,7 @@ def check(op: WarpOp, /, *args: Any, **kwargs: Any) -> None:
 
     Raises:
         CheckError: something is wrong.
-        ArgumentError: the call doesn't fit the op.
+        ArgumentError: the call doesn't fit the op, or its launch has an index outside of an array.
 
     Example:
         >>> import torch, warp as wp, warpops, warpops.testing
@@ -52,6 +56,7 @@ def check(op: WarpOp, /, *args: Any, **kwargs: Any) -> None:
     """
     from .run import run_checks
 
-    report = run_checks(op, args, kwargs)
+    with bounds_checked(every=True):
+        report = run_checks(op, args, kwargs)
     if report.findings:
         raise CheckError(report.text())

@@ -1,0 +1,190 @@
+"""The kernel that compares its indices: what ``bounds_checked`` launches in place of the user's.
+
+An element of an array is read and written by a function that looks first, and touches nothing once an index was wrong; an
+index into what lives in the thread, or that makes a view, is kept inside. So no expression is taken apart. The thread ends
+where the statement does, in functions and loops too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import warp as wp
+
+from ..effects.model import Site
+from ..private import warp_code, warp_source, warp_types
+from . import bounds_functions
+from .bounds_expressions import Expressions, Index
+from .flow import name as name_of
+from .source import UnreadableError, indented, lines_of, make_func, make_function, make_kernel
+from .tangent_scope import Scope
+from .typed import Typed, UntypedError, typed
+
+
+@dataclass(frozen=True)
+class BoundsKernel:
+    """A kernel that takes the record of its launch as its last argument."""
+
+    kernel: Any
+    indices: tuple[Index, ...]
+    """What is compared, by the number that the record has for it."""
+    rank: int
+    """How many coordinates the record has."""
+    unchecked: tuple[str, ...]
+    """What is as it was, with the reason."""
+    tiles: bool
+    """The threads of a block work together, so that none may end before the others."""
+
+
+def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]], block_dim: int = 1) -> BoundsKernel | None:
+    """Rewrite a concrete kernel. Builds nothing.
+
+    Args:
+        proven: the axes of arrays, by label, whose indices need no look.
+        block_dim: how many threads a block has, which tiles ask for.
+
+    Returns:
+        The kernel; None where no index is left to be compared.
+
+    Raises:
+        UnreadableError: it can't be rewritten.
+        UntypedError: Warp can't build it.
+    """
+    if not warp_code.is_rewritable(kernel):
+        raise UnreadableError("it was made in a way of its own")
+    maker = _Maker({"output_arch": None, **warp_code.module_options(kernel), "block_dim": block_dim})
+    scope = Scope(kernel, typed(kernel, maker.options))
+    types = dict(warp_types.argument_types(kernel))
+    body = _Body(maker, scope, proven)
+    statements = body.block(scope.typed.tree.body)
+    if not maker.indices and not maker.unchecked:
+        return None
+    rank = max(1, _rank(scope.typed))
+    threads = [scope.names.fresh(f"thread_{axis}") for axis in range(rank)]
+    record = scope.names.fresh("record")
+    thread = f"{scope.wp}.vec4i({', '.join([*threads, *['0'] * (4 - rank)])})"
+    first = [
+        f"{', '.join(threads)} = {scope.wp}.tid()",
+        f"{body.watch} = {scope.give(bounds_functions.Watch, 'Watch')}({record}, {thread})",
+    ]
+    name = scope.names.fresh(f"{scope.typed.tree.name}_checked")
+    lines = [f"def {name}({', '.join([*types, record])}):", *indented([*first, *body.lines(statements)])]
+    annotations = {**types, record: warp_types.array_annotation(wp.int64, 1)}
+    function = make_function(scope.code.func, "\n".join(lines), name, scope.given, annotations)
+    made = make_kernel(kernel, function, name, enable_backward=False)
+    return BoundsKernel(made, tuple(maker.indices), rank, tuple(maker.unchecked), maker.tiles)
+
+
+def _rank(found: Typed) -> int:
+    """How many coordinates the kernel takes from ``wp.tid()``."""
+    tids = {node for node, (function, _) in found.called.items() if function.key == "tid"}
+    assigned = [n for n in ast.walk(found.tree) if isinstance(n, ast.Assign) and id(n.value) in tids]
+    return max((len(t.elts) for n in assigned for t in n.targets if isinstance(t, ast.Tuple)), default=0)
+
+
+@dataclass
+class _Maker:
+    """Writes the functions that one kernel calls, each once."""
+
+    options: dict[str, Any]
+    indices: list[Index] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    loads: dict[Any, Any] = field(default_factory=dict)
+    tiles: bool = False
+    _functions: dict[Any, Any] = field(default_factory=dict)
+
+    def leave(self, what: str, site: Site) -> None:
+        """Note what stays as it is."""
+        self.unchecked.append(f"{what} ({site})")
+
+    def function(self, function: Any, site: Site) -> Any:
+        """The version of a concrete overload that compares its indices; None where there is nothing to compare."""
+        if function not in self._functions:
+            try:
+                self._functions[function] = self._make(function)
+            except (UnreadableError, UntypedError) as error:
+                self.leave(f"the function '{function.key}': {error}", site)
+                self._functions[function] = None
+        return self._functions[function]
+
+    def _make(self, function: Any) -> Any:
+        if function.native_snippet is not None:
+            raise UnreadableError("it is native code")
+        if warp_source.takes_references(function):
+            raise UnreadableError("it takes a reference")
+        if any(warp_types.is_function_type(t) for t in function.input_types.values()):
+            raise UnreadableError("it takes a function")
+        scope = Scope(function, typed(function, self.options))
+        body = _Body(self, scope, ())
+        statements = body.block(scope.typed.tree.body)
+        if not body.expressions.count:
+            return None
+        name = scope.names.fresh(f"{scope.typed.tree.name}_checked")
+        types = {body.watch: bounds_functions.Watch, **scope.typed.arguments}
+        lines = [f"def {name}({', '.join(types)}):", *indented(body.lines(statements))]
+        defaults = scope.code.func.__defaults__
+        return make_func(make_function(scope.code.func, "\n".join(lines), name, scope.given, types, defaults), name)
+
+
+class _Body:
+    """Writes the body of the kernel, or of one function."""
+
+    def __init__(self, maker: _Maker, scope: Scope, proven: Collection[tuple[str, int]]) -> None:
+        self.scope = scope
+        self.watch = scope.names.fresh("watch")
+        self.expressions = Expressions(scope, maker, self.watch, proven)
+
+    def lines(self, statements: list[ast.stmt]) -> list[str]:
+        return lines_of(statements or [ast.Pass()], self.scope.typed.tree.name)
+
+    def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        return [made for statement in body for made in self._statement(statement)]
+
+    def _statement(self, node: ast.stmt) -> list[ast.stmt]:
+        before = self.expressions.count
+        if isinstance(node, (ast.If, ast.While)):
+            test = self.expressions.of(node.test)
+            leaves = self.expressions.count > before
+            made: ast.stmt = type(node)(test, self._inner(node.body, leaves), self._inner(node.orelse, leaves))
+        elif isinstance(node, ast.For):
+            turns = self.expressions.of(node.iter)
+            leaves = self.expressions.count > before
+            made = ast.For(node.target, turns, self._inner(node.body, leaves), [], None)
+        else:
+            stores = isinstance(node, (ast.Assign, ast.AugAssign))
+            made = self.expressions.store(node) if stores else self.expressions.of(node)  # type: ignore[arg-type]
+            leaves = self.expressions.count > before and not isinstance(node, ast.Return)
+        return [ast.copy_location(made, node), *([self._leave()] if leaves else [])]
+
+    def _inner(self, body: list[ast.stmt], leaves: bool) -> list[ast.stmt]:
+        return [*([self._leave()] if leaves and body else []), *self.block(body)]
+
+    def _leave(self) -> ast.stmt:
+        """The end of a thread that had a wrong index."""
+        failed = ast.Call(name_of(self.scope.give(bounds_functions.failed, "failed")), [name_of(self.watch)], [])
+        zeros = [ast.parse(self._zero(kind), mode="eval").body for kind in self._results()]
+        value = ast.Tuple(zeros, ast.Load()) if len(zeros) > 1 else zeros[0] if zeros else None
+        return ast.If(failed, [ast.Return(value)], [])
+
+    def _results(self) -> list[Any]:
+        """The types that the function returns."""
+        found = self.scope.typed
+        for node in ast.walk(found.tree):
+            if isinstance(node, ast.Return) and node.value is not None:
+                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+                kinds = [found.type_of(value) for value in values]
+                kinds = kinds[0] if len(kinds) == 1 and isinstance(kinds[0], list) else kinds
+                if None not in kinds:
+                    return list(kinds)
+        return []
+
+    def _zero(self, kind: Any) -> str:
+        if not warp_types.is_array(kind):
+            return self.scope.zero(kind)
+        for label, other in self.scope.typed.arguments.items():
+            if warp_types.is_array(other) and warp_types.type_name(other) == warp_types.type_name(kind):
+                return label
+        raise UnreadableError("it returns an array of another type than its arguments have")

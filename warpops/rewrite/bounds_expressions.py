@@ -1,0 +1,367 @@
+"""Expressions and stores whose indices are compared."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import warp as wp
+
+from ..effects.model import Site
+from ..effects.names import is_static
+from ..private import warp_code, warp_types
+from ..private.warp_source import lookup, member
+from . import bounds_functions
+from .bounds_text import array_type, assignment, at, chain, element, is_sure, narrow, target_of, zero
+from .flow import name
+from .source import make_func, make_function, users_site
+from .tangent_scope import Scope
+from .tangent_text import dotted
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index that is compared: where it is, of what, and on which axis."""
+
+    site: Site
+    array: str
+    axis: int
+
+
+class Maker(Protocol):
+    """What the functions of one kernel share."""
+
+    indices: list[Index]
+    loads: dict[Any, Any]
+    """The functions that read an element, by its type and the array's rank."""
+    tiles: bool
+    """The threads of a block work together."""
+
+    def leave(self, what: str, site: Site) -> None: ...
+
+    def function(self, function: Any, site: Site) -> Any: ...
+
+
+Part = str | ast.expr
+"""A step from an element to a part of it: a field, or an index."""
+
+
+class Expressions:
+    """Writes the expressions and stores of one function."""
+
+    def __init__(self, scope: Scope, maker: Maker, watch: str, proven: Collection[tuple[str, int]]) -> None:
+        self.scope, self.maker, self.watch, self.typed = scope, maker, watch, scope.typed
+        stored = scope.stored()
+        self.proven = {p for p in proven if p[0].split(".")[0] not in stored}
+        self.locals = stored | set(self.typed.arguments)
+        self.count = 0
+        """How many indices, and calls that compare some, there are so far."""
+
+    def of(self, node: Any) -> Any:
+        """An expression, or any other node, as a fresh one."""
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, (ast.Name, ast.Constant)):
+            return self.scope.plain_tree(node)
+        return self._parts(node)
+
+    def _parts(self, node: Any) -> Any:
+        """The same node of new parts."""
+        if isinstance(node, list):
+            return [self.of(item) for item in node]
+        if not isinstance(node, ast.AST):
+            return node
+        return type(node)(
+            **{f: self.of(v) if isinstance(v, ast.AST) else self._parts(v) for f, v in ast.iter_fields(node)}
+        )
+
+    # --- types --------------------------------------------------------------------------------------------------------
+
+    def kind(self, node: ast.AST) -> Any:
+        """The type of an expression; None where it isn't known, as of what is never run."""
+        found = self.typed.type_of(node)
+        if found is None and isinstance(node, ast.Name):
+            return self.typed.locals.get(node.id) or self.typed.arguments.get(node.id)
+        if found is None and isinstance(node, ast.Attribute):
+            return (warp_types.struct_fields(self.kind(node.value)) or {}).get(node.attr)
+        return found
+
+    def _is_index(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Slice) or warp_types.is_int(warp_code.strict_type(self.kind(node)))
+
+    # --- indices ------------------------------------------------------------------------------------------------------
+
+    def _note(self, node: ast.AST, array: str, axis: int) -> int:
+        """The number of an index that is compared."""
+        code = self.scope.code
+        self.maker.indices.append(Index(users_site(code.func, code.site(node)), array, axis))
+        self.count += 1
+        return len(self.maker.indices) - 1
+
+    def _wide(self, node: ast.expr) -> ast.expr:
+        return ast.Call(name(self.scope.give(bounds_functions.wide, "wide")), [self.of(node)], [])
+
+    def _kept(self, node: ast.expr, size: ast.expr, array: str, axis: int) -> ast.expr:
+        """An index that is kept inside."""
+        number = self._note(node, array, axis)
+        kept = name(self.scope.give(bounds_functions.kept, "kept"))
+        return ast.Call(kept, [name(self.watch), self._wide(node), size, ast.Constant(number)], [])
+
+    def _component(self, node: ast.expr, size: int, array: str, axis: int) -> Any:
+        """An index into what has a known size."""
+        if is_sure(node, size):
+            return self.of(node)
+        return self._kept(node, ast.Constant(size), array, axis)
+
+    def _proven(self, root: ast.expr, indices: Sequence[ast.expr]) -> bool:
+        path = dotted(root)
+        return path is not None and all((path, axis) in self.proven for axis in range(len(indices)))
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        root, indices = chain(node)
+        kind = self.kind(root)
+        if kind is None or isinstance(kind, list) or not all(map(self._is_index, indices)):
+            return self._parts(node)
+        fixed = warp_types.fixed_shape(kind)
+        if fixed is None and not warp_types.is_plain_array(kind):
+            return self._inside(self.of(root), kind, indices, ast.unparse(root))
+        count = len(fixed) if fixed is not None else kind.ndim
+        own, rest = indices[:count], indices[count:]
+        text = ast.unparse(root)
+        if fixed is not None:
+            items = [
+                self._component(i, size, text, axis) for axis, (i, size) in enumerate(zip(own, fixed, strict=False))
+            ]
+            found: ast.expr = at(self.of(root), items)
+        elif self._proven(root, own):
+            found = at(self.of(root), [self.of(i) for i in own])
+        elif len(own) == count and not any(isinstance(i, ast.Slice) for i in own):
+            found = self._load(root, own, kind)
+        elif dotted(root) is not None or all(isinstance(i, ast.Slice) for i in own):
+            found = at(self.of(root), [self._view_index(root, i, axis) for axis, i in enumerate(own)])
+        else:
+            self.maker.leave(f"a view of '{text}'", self.scope.code.site(node))
+            found = at(self.of(root), [self.of(i) for i in own])
+        return self._inside(found, kind.dtype, rest, f"{text}[{', '.join(map(ast.unparse, own))}]")
+
+    def _view_index(self, root: ast.expr, index: ast.expr, axis: int) -> Any:
+        """An index that makes a view, which touches nothing; Warp fits slices itself."""
+        if isinstance(index, ast.Slice):
+            return self.of(index)
+        size = ast.Subscript(ast.Attribute(self.of(root), "shape", ast.Load()), ast.Constant(axis), ast.Load())
+        return self._kept(index, size, ast.unparse(root), axis)
+
+    def _inside(self, found: ast.expr, kind: Any, indices: Sequence[ast.expr], text: str) -> ast.expr:
+        """Components of a vector, matrix, quaternion or transform."""
+        if not indices:
+            return found
+        sizes = getattr(kind, "_shape_", ()) if hasattr(kind, "_wp_scalar_type_") else ()
+        if len(indices) > len(sizes):
+            return at(found, [self.of(i) for i in indices])
+        items = [self._component(i, n, text, axis) for axis, (i, n) in enumerate(zip(indices, sizes, strict=False))]
+        return at(found, items)
+
+    def _load(self, root: ast.expr, indices: Sequence[ast.expr], kind: Any) -> ast.expr:
+        wide = [self._wide(i) for i in indices]
+        first = len(self.maker.indices)
+        own = self._conditions(root, indices)[1]
+        key = (warp_code.strict_type(kind.dtype), kind.ndim)
+        if key not in self.maker.loads:
+            types = {"array": array_type(kind), **dict.fromkeys(own, wp.int64), "first": int}
+            conditions = [f"inside(watch, {i}, array.shape[{axis}], first + {axis})" for axis, i in enumerate(own)]
+            body = [f"return {element(own)}", f"return {zero(kind.dtype)}"]
+            self.maker.loads[key] = self._function("load", types, conditions, body, {"Element": key[0]})
+        made = self.maker.loads[key]
+        arguments = [name(self.watch), self.of(root), *wide, ast.Constant(first)]
+        return ast.Call(name(self.scope.give(made, made.key)), arguments, [])
+
+    def _conditions(self, root: ast.expr, indices: Sequence[ast.expr]) -> tuple[list[str], list[str]]:
+        """What must hold of an element's indices, and their names."""
+        own = [f"i{axis}" for axis in range(len(indices))]
+        text = ast.unparse(root)
+        found = [
+            f"inside(watch, {own[axis]}, array.shape[{axis}], {self._note(index, text, axis)})"
+            for axis, index in enumerate(indices)
+        ]
+        return found, own
+
+    def _function(
+        self, title: str, types: dict[str, Any], conditions: list[str], body: list[str], given: dict[str, Any]
+    ) -> Any:
+        """A function that does something where conditions hold: the first line of ``body``, else the rest."""
+        own = f"{title}_{len(self.maker.indices)}"
+        lines = [
+            f"def {own}({', '.join(['watch', *types])}):",
+            f"    if {' and '.join(conditions)}:",
+            f"        {body[0]}",
+        ]
+        text = "\n".join([*lines, *(f"    {line}" for line in body[1:])])
+        given = {**self.scope.given, "inside": bounds_functions.inside, "warp": wp, **given}
+        annotations = {"watch": bounds_functions.Watch, **types}
+        made = make_func(make_function(self.scope.code.func, text, own, given, annotations), own)
+        return made
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> Any:
+        if self._is_python(node.func):
+            return self.scope.plain_tree(node)
+        called, _ = self.typed.called.get(id(node), (None, []))
+        if called is None:
+            return self._parts(node)
+        site = self.scope.code.site(node)
+        if called.is_builtin():
+            self.maker.tiles = self.maker.tiles or called.key.startswith("tile")
+            found = self._atomic(node, called) if called.key.startswith("atomic_") else None
+            return found or self._parts(node)
+        if id(node) in self.typed.ambiguous:
+            self.maker.leave(f"the function '{called.key}': another one in another turn", site)
+            return self._parts(node)
+        made = self.maker.function(called, site)
+        found = self._parts(node)
+        if made is not None:
+            self.count += 1
+            found.func = name(self.scope.give(made, made.key))
+            found.args.insert(0, name(self.watch))
+        return found
+
+    def _is_python(self, node: ast.expr) -> bool:
+        found: Any = None
+        if isinstance(node, ast.Name):
+            found = lookup(self.scope.code, node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found = member(lookup(self.scope.code, node.value.id), node.attr)
+        return is_static(found)
+
+    def _atomic(self, node: ast.Call, called: Any) -> ast.expr | None:
+        """``wp.atomic_add(x, i, value)`` and its kin."""
+        parameters = list(called.input_types)
+        given = dict(zip(parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
+        arguments = [given[p] for p in parameters if p in given]
+        kind = self.kind(arguments[0])
+        if not warp_types.is_plain_array(kind) or warp_types.fixed_shape(kind) is not None:
+            return None
+        own, values = arguments[1 : 1 + kind.ndim], arguments[1 + kind.ndim :]
+        if self._proven(arguments[0], own) or not all(map(self._is_index, own)):
+            return None
+        wide = [self._wide(i) for i in own]
+        conditions, names = self._conditions(arguments[0], own)
+        types, texts, passed = {"array": array_type(kind), **dict.fromkeys(names, wp.int64)}, [], []
+        for k, value in enumerate(values):
+            text = self._constant(value) or f"v{k}"
+            if text == f"v{k}":
+                types[text] = self.kind(value)
+                passed.append(self.of(value))
+            texts.append(text)
+        call = f"return warp.{called.key}({', '.join(['array', *map(narrow, names), *texts])})"
+        rest = [call, f"return {zero(kind.dtype)}"]
+        made = self._function(called.key, types, conditions, rest, {"Element": warp_code.strict_type(kind.dtype)})
+        arguments = [name(self.watch), self.of(arguments[0]), *wide, *passed]
+        return ast.Call(name(self.scope.give(made, made.key)), arguments, [])
+
+    def _constant(self, node: ast.expr) -> str | None:
+        """The text of a value that is the same wherever it stands: Warp takes a constant where it takes no variable."""
+        parts = list(ast.walk(node))
+        if any(isinstance(n, ast.Call) or (isinstance(n, ast.Name) and n.id in self.locals) for n in parts):
+            return None
+        return self.scope.plain(node)
+
+    # --- stores -------------------------------------------------------------------------------------------------------
+
+    def store(self, node: ast.Assign | ast.AugAssign) -> Any:
+        """An assignment."""
+        target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+        found = self._element_of(target)
+        if found is None:  # a variable, or a part of one
+            made = self._parts(node)
+            if isinstance(target, (ast.Subscript, ast.Attribute)):
+                target_of(made).ctx = ast.Store()
+            return made
+        root, own, parts, kind = found
+        value = self.kind(node.value)
+        plain = value is None or isinstance(value, list) or warp_types.is_array(value) or warp_code.is_tile(value)
+        if len(own) < kind.ndim or not all(self._is_index(i) and not isinstance(i, ast.Slice) for i in own) or plain:
+            if value is not None:
+                self.maker.leave(f"a store to several elements of '{ast.unparse(root)}'", self.scope.code.site(node))
+            return self.scope.plain_tree(node)
+        if self._proven(root, own):
+            place = at(self.of(root), [self.of(i) for i in own])
+            place = self._part(place, kind.dtype, parts, ast.unparse(target), self._component)
+            return assignment(node, place, self.of(node.value))
+        return self._store(node, root, own, parts, kind)
+
+    def _element_of(self, target: ast.expr) -> tuple[ast.expr, list[ast.expr], list[Part], Any] | None:
+        """The array behind a target, the indices of the element, and the steps from there; None for a local."""
+        parts: list[Part] = []
+        node = target
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            if isinstance(node, ast.Attribute):
+                parts.insert(0, node.attr)
+                node = node.value
+                continue
+            node, indices = chain(node)
+            kind = self.kind(node)
+            if warp_types.is_plain_array(kind) and warp_types.fixed_shape(kind) is None:
+                return node, indices[: kind.ndim], [*indices[kind.ndim :], *parts], kind
+            parts = [*indices, *parts]
+        return None
+
+    def _part(
+        self,
+        place: ast.expr,
+        kind: Any,
+        parts: Sequence[Part],
+        text: str,
+        index: Callable[[ast.expr, int, str, int], ast.expr],
+    ) -> ast.expr:
+        """A part of an element."""
+        rest = list(parts)
+        while rest:
+            step = rest.pop(0)
+            if isinstance(step, str):
+                place, kind = ast.Attribute(place, step, ast.Load()), (warp_types.struct_fields(kind) or {}).get(step)
+                continue
+            items = [step]
+            sizes = getattr(kind, "_shape_", ()) if hasattr(kind, "_wp_scalar_type_") else ()
+            while len(items) < len(sizes) and rest and not isinstance(rest[0], str):
+                items.append(rest.pop(0))  # type: ignore[arg-type]
+            found = [index(item, n, text, axis) for axis, (item, n) in enumerate(zip(items, sizes, strict=False))]
+            place, kind = at(place, found or [self.of(step)]), None
+        return place
+
+    def _store(
+        self, node: ast.Assign | ast.AugAssign, root: ast.expr, own: list[ast.expr], parts: list[Part], kind: Any
+    ) -> ast.stmt:
+        wide = [self._wide(i) for i in own]
+        conditions, names = self._conditions(root, own)
+        types: dict[str, Any] = {"array": array_type(kind), **dict.fromkeys(names, wp.int64)}
+
+        def component(index: ast.expr, size: int, text: str, axis: int) -> Any:
+            if is_sure(index, size):
+                return self.of(index)
+            own = f"c{len(types)}"
+            types[own] = wp.int64
+            wide.append(self._wide(index))
+            conditions.append(f"inside(watch, {own}, {size}, {self._note(index, text, axis)})")
+            return ast.parse(narrow(own), mode="eval").body
+
+        place = ast.parse(element(names), mode="eval").body
+        text = ast.unparse(target_of(node).value) if isinstance(target_of(node), ast.Subscript) else ast.unparse(root)
+        place = self._part(place, kind.dtype, parts, text, component)
+        constant = self._constant(node.value)
+        value = ast.parse(constant or "value", mode="eval").body
+        statement = ast.unparse(ast.fix_missing_locations(assignment(node, place, value)))
+        arguments = [self.of(root), *wide]
+        if constant is None:  # in the order in which Warp evaluates them
+            first = isinstance(node, ast.Assign)
+            kind_of = {"value": self.kind(node.value)}
+            types = {**kind_of, **types} if first else {**types, **kind_of}
+            arguments.insert(0 if first else len(arguments), self.of(node.value))
+        made = self._function("store", types, conditions, [statement], {})
+        return ast.Expr(ast.Call(name(self.scope.give(made, made.key)), [name(self.watch), *arguments], []))

@@ -1,0 +1,58 @@
+"""Pieces of the trees and texts that ``bounds_expressions.py`` puts together."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from ..private import warp_types
+
+
+def chain(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
+    """``x`` and all indices of ``x[i][j, k]``, which are one to Warp."""
+    indices: list[ast.expr] = []
+    while isinstance(node, ast.Subscript):
+        indices = [*(node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]), *indices]
+        node = node.value
+    return node, indices
+
+
+def at(node: ast.expr, indices: list[ast.expr]) -> ast.expr:
+    return ast.Subscript(node, indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load()), ast.Load())
+
+
+def target_of(node: Any) -> Any:
+    return node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+
+
+def assignment(node: ast.Assign | ast.AugAssign, place: Any, value: ast.expr) -> ast.stmt:
+    place.ctx = ast.Store()
+    return ast.AugAssign(place, node.op, value) if isinstance(node, ast.AugAssign) else ast.Assign([place], value)
+
+
+def array_type(kind: Any) -> Any:
+    return warp_types.array_annotation(kind.dtype, kind.ndim)
+
+
+def narrow(index: str) -> str:
+    return f"warp.int32({index})"
+
+
+def element(indices: Sequence[str]) -> str:
+    return f"array[{', '.join(map(narrow, indices))}]"
+
+
+def zero(dtype: Any) -> str:
+    return "Element()" if warp_types.is_struct(dtype) or hasattr(dtype, "_wp_scalar_type_") else "Element(0)"
+
+
+def is_sure(node: ast.expr, size: int) -> bool:
+    """Whether an index into what has ``size`` components needs no look. Warp fits slices of them when it builds."""
+    if isinstance(node, ast.Slice) or size == 0:
+        return True
+    try:
+        found = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return False
+    return type(found) is int and -size <= found < size
