@@ -79,4 +79,5 @@ def condition_of(value: Value, site: Site, holds: bool) -> Condition:
         never=said.never,
         site=site,
         tokens=value.tokens,
+        holds=holds,
     )
