@@ -177,6 +177,10 @@ def test_how_far_a_multiple_reaches_is_checked():
         ArgumentError, match="'y': its axis 0 has size 4, .* 3 threads on axis 0 of dim, which indexes it times 2"
     ):
         op(torch.ones(3), 4)
+    with pytest.raises(
+        ArgumentError, match="'y': its axis 0 has size 3, .* 3 threads on axis 0 of dim, which indexes it times 2"
+    ):
+        op(torch.ones(3), 3)
     op = warp_op(upsampled, "x[m] -> y[n]", sizes="n")
     assert op(torch.arange(2.0), 3).tolist() == [0.0, 0.0, 1.0]
     assert op(torch.arange(2.0), 4).tolist() == [0.0, 0.0, 1.0, 1.0]

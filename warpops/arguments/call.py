@@ -289,7 +289,8 @@ def _check_reach(
             threads = 1 if device.type in ("cpu", "meta") else plan.block
         for bound in cover.bounds:
             threads = smallest(threads, number(bound))
-        if (size is threads and cover.offset <= 0) or (isinstance(threads, int) and threads <= 0):
+        enough = size is threads and cover.offset <= 0 and cover.factor <= cover.divisor
+        if enough or (isinstance(threads, int) and threads <= 0):
             continue
         slot = plan.slot(cover.array)
         last = (threads - 1) // cover.divisor * cover.factor if cover.factor * cover.divisor != 1 else threads - 1
