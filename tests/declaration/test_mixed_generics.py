@@ -8,7 +8,7 @@ import pytest
 import torch
 import warp as wp
 
-from support import close, compiled, eager, leaf
+from support import check_against, close, compiled, eager, leaf
 from warpops import ArgumentError, SignatureError, warp_op
 
 
@@ -84,3 +84,84 @@ def test_those_that_it_admits_must_be_one():
 def test_none_that_it_admits():
     with pytest.raises(SignatureError, match=r"'y' is generic.*wp\.overload"):
         warp_op(from_ints, "k[n] -> y[n]", dim="n")
+
+
+# --- matrices beside vectors --------------------------------------------------------------------------------------------
+
+MATRIX = wp.types.matrix(shape=(Any, Any), dtype=wp.Float)
+VECTOR = wp.types.vector(length=Any, dtype=wp.Float)
+
+
+@wp.kernel
+def turned(m: wp.array[MATRIX], x: wp.array[VECTOR], y: wp.array[VECTOR]):
+    i = wp.tid()
+    y[i] = m[i] * x[i]
+
+
+@wp.kernel
+def turned_any(m: wp.array[Any], x: wp.array[Any], y: wp.array[Any]):
+    i = wp.tid()
+    y[i] = m[i] * x[i]
+
+
+@wp.kernel
+def turned_declared(m: wp.array[Any], x: wp.array[Any], y: wp.array[Any]):
+    i = wp.tid()
+    y[i] = m[i] * x[i]
+
+
+wp.overload(turned_declared, [wp.array[wp.mat33], wp.array[wp.vec3], wp.array[wp.vec3]])
+wp.overload(turned_declared, [wp.array[wp.types.matrix((2, 3), wp.float32)], wp.array[wp.vec3], wp.array[wp.vec2]])
+
+
+@wp.kernel
+def first_row(m: wp.array[MATRIX], y: wp.array[VECTOR]):
+    i = wp.tid()
+    y[i] = m[i][0]
+
+
+@wp.kernel
+def stretched(m: wp.array[MATRIX], x: wp.array[VECTOR], s: wp.Float, y: wp.array[VECTOR]):
+    i = wp.tid()
+    y[i] = m[i] * x[i] * s
+
+
+def apply(m, x):
+    return (m @ x[..., None])[..., 0]
+
+
+@pytest.mark.parametrize("mode", [eager, compiled], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_generic_lengths_say_which_array_is_a_vector(mode, dtype):
+    check_against(mode(warp_op(turned)), apply, (torch.randn(4, 3, 3, dtype=dtype), torch.randn(4, 3, dtype=dtype)))
+    check_against(mode(warp_op(turned)), apply, (torch.randn(4, 2, 2, dtype=dtype), torch.randn(4, 2, dtype=dtype)))
+
+
+def test_any_of_a_matrix_and_a_vector_names_overloads_and_generic_lengths():
+    op = warp_op(turned_any)
+    with pytest.raises(ArgumentError, match=r"elements of shape \(3, 3\).*wp\.types\.vector\(length=Any.*wp\.overload"):
+        op(torch.randn(4, 3, 3), torch.randn(4, 3))
+    with pytest.raises(ArgumentError, match=r"expected dtype torch.float32, as 'm' has, got torch.float64"):
+        op(torch.randn(4, 3, 3), torch.randn(4, 3).double())
+
+
+def test_declared_overloads_say_the_output_s_type():
+    op = warp_op(turned_declared)
+    for rows in (3, 2):
+        check_against(op, apply, (torch.randn(4, rows, 3), torch.randn(4, 3)))
+
+
+def test_a_length_that_no_tensor_says():
+    with pytest.raises(SignatureError, match=r"the size of the elements of 'y' is generic.*length=Any.*wp\.overload"):
+        warp_op(first_row)(torch.randn(4, 3, 3))
+    with pytest.raises(ArgumentError, match=r"'y': wp.array.wp.vec3f.; wp.overload declares others"):
+        warp_op(turned)(torch.randn(4, 2, 3), torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("mode", [eager, compiled], ids=["eager", "compiled"])
+def test_a_tensor_scalar_follows_them(mode):
+    op = warp_op(stretched, tensor_scalars="s")
+    m, x = torch.randn(4, 3, 3), torch.randn(4, 3)
+    call = mode(op)
+    for s in (2.0, 3.0):
+        close(call(m, x, torch.tensor(s)), s * apply(m, x))

@@ -289,16 +289,17 @@ def _check_reach(
             threads = 1 if device.type in ("cpu", "meta") else plan.block
         for bound in cover.bounds:
             threads = smallest(threads, number(bound))
-        if (size is threads and cover.offset <= 0) or (isinstance(threads, int) and threads <= 0):
+        enough = size is threads and cover.offset <= 0 and cover.factor <= cover.divisor
+        if enough or (isinstance(threads, int) and threads <= 0):
             continue
         slot = plan.slot(cover.array)
-        added = f" plus {cover.offset}" if cover.offset > 0 else f" minus {-cover.offset}" if cover.offset else ""
+        last = (threads - 1) // cover.divisor * cover.factor if cover.factor * cover.divisor != 1 else threads - 1
         demand(
             cover.array,
-            threads + cover.offset <= size,
-            lambda slot=slot, cover=cover, size=size, threads=threads, added=added: (  # type: ignore[misc]
+            last + cover.offset < size,
+            lambda slot=slot, cover=cover, size=size, threads=threads: (  # type: ignore[misc]
                 f"{op}: argument '{slot.label}': its axis {cover.axis} has size {size}, and the launch has {threads} "
-                f"threads on axis {cover.coordinate} of dim, which indexes it{added}"
+                f"threads on axis {cover.coordinate} of dim, which indexes it{cover.text}"
             ),
         )
     for reach in plan.extents.reaches:

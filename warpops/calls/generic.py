@@ -16,6 +16,12 @@ from ..plan.model import OpPlan, Slot
 from ..private import warp_code, warp_types
 from .instances import Instance
 
+ADVICE = (
+    "annotate it with a type (generic lengths may stay: wp.types.vector(length=Any, dtype=wp.float32)), or declare the types "
+    "of a call with wp.overload before"
+)
+"""What to do where nothing says a generic type."""
+
 
 def resolve(name: str, plan: OpPlan, values: dict[str, Any]) -> Any:
     """The concrete kernel for a call's values: a copy in a module of its own, so that types which the kernel can't be
@@ -50,9 +56,8 @@ def check_followed(plan: OpPlan) -> None:
         if not any(warp_code.share_scalars(template, types[other.label].dtype) for other in given):
             what = "no input array is" if not given else f"no input array's can be one of {slot.leaf.type_name}"
             raise SignatureError(
-                f"{plan.name}: the dtype of '{slot.label}' is generic, and {what}, so that nothing says it; annotate it "
-                f"with a type (generic lengths may stay: wp.types.vector(length=Any, dtype=wp.float32)), or declare one "
-                f"with wp.overload before ({plan.kernel.file}:{plan.kernel.line})"
+                f"{plan.name}: the dtype of '{slot.label}' is generic, and {what}, so that nothing says it; {ADVICE} "
+                f"({plan.kernel.file}:{plan.kernel.line})"
             )
 
 
@@ -156,7 +161,7 @@ class _Resolver:
         if not sources:
             raise SignatureError(
                 f"{self.name}: the dtype of '{slot.label}' ({slot.leaf.type_name}) is generic, and that of no generic "
-                f"tensor of the call can be it; annotate it with a type, or declare one with wp.overload"
+                f"tensor of the call can be it; {ADVICE}"
             )
         scalar = self._shared(slot, [(other, getattr(e, "_wp_scalar_type_", e)) for other, e in sources])
         if slot.leaf.component is not None:
@@ -168,7 +173,7 @@ class _Resolver:
         if not shaped:
             raise SignatureError(
                 f"{self.name}: the size of the elements of '{slot.label}' is generic, and no tensor of the call says "
-                f"it; annotate it with a type, or declare one with wp.overload"
+                f"it; {ADVICE}"
             )
         return warp_types.with_element(template, scalar, tuple(self._shared(slot, shaped)._shape_))
 
@@ -179,12 +184,14 @@ class _Resolver:
                 continue
             mine, theirs = self.values[first.name], self.values[other.name]
             expected, got = f"dtype {mine.dtype}", f"{theirs.dtype}"
+            what, advice = "dtype", ""
             if mine.dtype == theirs.dtype:
                 expected = f"elements of shape {tuple(mine.shape[first.leaf.ndim :])}"
                 got = f"{tuple(theirs.shape[other.leaf.ndim :])}"
+                what, advice = "element type", f"; {ADVICE}"
             raise ArgumentError(
                 f"{self.name}: argument '{other.label}': expected {expected}, as '{first.label}' has, got {got}; the "
-                f"dtype of '{slot.label}' follows the generic tensors, which must share one"
+                f"{what} of '{slot.label}' follows the generic tensors, which must share one{advice}"
             )
         return element
 

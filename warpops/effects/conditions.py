@@ -77,4 +77,5 @@ def condition_of(value: Value, site: Site, holds: bool) -> Condition:
         never=said.never,
         site=site,
         tokens=value.tokens,
+        holds=holds,
     )

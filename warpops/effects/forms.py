@@ -132,6 +132,33 @@ class OneOf:
 
 
 @dataclass(frozen=True)
+class Scaled:
+    """``coordinate // divisor * factor + offset``, with nothing below 0 in it."""
+
+    coordinate: Coord
+    factor: int = 1
+    divisor: int = 1
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """``length + offset - coordinate``."""
+
+    length: Shape
+    coordinate: Coord
+    offset: int
+
+
+@dataclass(frozen=True)
+class Residue:
+    """``coordinate % divisor``."""
+
+    coordinate: Coord
+    divisor: int
+
+
+@dataclass(frozen=True)
 class Unknown:
     """An index that can't be followed, and why. ``derived``: computed from coordinates alone.
 
@@ -145,6 +172,8 @@ class Unknown:
     stride: Stride | None = None
     values_of: str | None = None
     """The array that it is an element of, as it stands there."""
+    known: Scaled | Mirrored | Residue | None = None
+    """What it is all the same, for those who ask how far it reaches."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +241,7 @@ def join_forms(a: Form | None, b: Form | None, sure: bool = False) -> Form | Non
     both = varies(a) | varies(b)
     for form in (a, b):
         if isinstance(form, Unknown):
-            return replace(form, varies=both, values_of=None)
+            return replace(form, varies=both, values_of=None, known=None)
     return Unknown("an index with more than one definition", derived=True, varies=both)
 
 

@@ -15,7 +15,9 @@ from .forms import (
     Facts,
     Form,
     Loop,
+    Mirrored,
     OneOf,
+    Scaled,
     Shape,
     Size,
     Unknown,
@@ -36,6 +38,8 @@ def axis_use(name: str, axis: int, accesses: Iterable[Access], guards: Set[Condi
         names = " and ".join(f"coordinate {c}" for c in sorted(found.coordinates))
         found.uncovered[f"indexed by {names}"] = None
     single = next(iter(found.coordinates)) if len(found.coordinates) == 1 else None
+    if single is not None and found.coordinates[single] and _in_any_case(found.bare):
+        found.coordinates[single] = False
     return AxisUse(
         coordinate=single,
         offset=found.offset,
@@ -47,6 +51,9 @@ def axis_use(name: str, axis: int, accesses: Iterable[Access], guards: Set[Condi
         int_loops=tuple(found.int_loops),
         below=tuple(found.below),
         needs=tuple(found.needs),
+        mirrored=found.mirrored,
+        spread=found.spread(),
+        run=next(iter(found.runs)) if len(found.runs) == 1 and not found.other else None,
     )
 
 
@@ -82,6 +89,20 @@ class _Axis:
     needs: dict[Need, None] = field(default_factory=dict)
     offset: bool = False
     clamped: bool = False
+    bare: list[frozenset[tuple[object, ...]]] = field(default_factory=list)
+    """The branches that each bare use by a coordinate lies in, the guards apart."""
+    multiples: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    runs: dict[tuple[str, int] | str, None] = field(default_factory=dict)
+    mirrored: bool = False
+    other: bool = False
+    """It is indexed by something else than ``runs``, or under conditions."""
+
+    def spread(self) -> tuple[int, int] | None:
+        if len(self.multiples) != 1 or self.coordinates or self.uncovered or self.loops or self.constants:
+            return None
+        ((found, offsets),) = self.multiples.items()
+        alone = all(not b.doubt and (b.coordinate, b.factor) == found for b in self.below)
+        return found if alone and offsets == set(range(found[1])) and not self.clamped else None
 
     @property
     def size(self) -> Affine:
@@ -93,8 +114,17 @@ class _Axis:
             self.uncovered[f"indexed by an axis of unknown rank {line}"] = None
             return
         form = access.pattern[self.axis]
+        self._note_run(form, access)
         coordinate = bare_coordinate(form)
+        if coordinate is None and isinstance(form, Unknown) and isinstance(form.known, Mirrored):
+            own = form.known.length == self.size.base and form.known.offset == -1
+            coordinate = form.known.coordinate.axis if own else None
+            if own:
+                self.mirrored, form = True, Affine(form.known.coordinate)
         if coordinate is not None:
+            outside = [c for c in access.conditions if c.coords and c not in self.guards]
+            if not access.possible and not any(c.partial for c in outside):
+                self.bare.append(frozenset((c.site, c.site.column, c.holds) for c in outside))
             behind = access.possible or any(c.coords and (c.partial or c not in self.guards) for c in access.conditions)
             self.coordinates[coordinate] = self.coordinates.get(coordinate, True) and behind
         if isinstance(form, OneOf):
@@ -112,6 +142,8 @@ class _Axis:
             self._affine(form, access, line)
         elif isinstance(form, Clamped):
             self._clamped(form, access, line)
+        elif isinstance(form, Unknown) and isinstance(form.known, Scaled):
+            self._scaled(form.known, access)
         elif isinstance(form, Unknown):
             self.offset = self.offset or form.derived
             reason = form.reason if form.reason.startswith("computed") else f"indexed by {form.reason}"
@@ -152,6 +184,34 @@ class _Axis:
             return
         if least is not None and least < 0:
             self._need(access, known, -least)
+
+    def _note_run(self, form: Form, access: Access) -> None:
+        """An index by the variable of a loop that runs through all of a length."""
+        loop = form.base if isinstance(form, Affine) and form.offset == 0 else None
+        upper = loop.upper if isinstance(loop, Loop) and loop.full and not loop.varies else None
+        conditions = [c for c in access.conditions if c not in self.guards]
+        if upper is None or upper.offset or access.possible or conditions or not isinstance(upper.base, (Shape, Arg)):
+            self.other = True
+        else:
+            base = upper.base
+            self.runs[(base.array, base.axis) if isinstance(base, Shape) else base.name] = None
+
+    def _scaled(self, form: Scaled, access: Access) -> None:
+        """``2 * i + 1``, ``i // 2``: how far it reaches is known where nothing but bounds of coordinates decides."""
+        c, (f, d, offset) = form.coordinate.axis, (form.factor, form.divisor, form.offset)
+        inside = f <= d and offset == 0
+        self.clamped, self.offset = self.clamped or inside, self.offset or not inside
+        limits = _limits(access)
+        index = f"{f} * {{}}" if d == 1 else f"{{}} // {d}" if f == 1 else f"{{}} // {d} * {f}"
+        index = index.format(f"coordinate {c}") + (f" + {offset}" if offset else "")
+        if limits is None or access.loops or any(not condition.coords for condition in access.conditions):
+            doubt = f"indexed by {index} under a condition (line {access.site.line})"
+            self.below[Below(c, offset, (), doubt, f, d)] = None
+            return
+        bounds = {limit(size.bound, size.offset) for size in limits if size.coordinate == c}
+        self.below[Below(c, offset, tuple(sorted(bounds, key=repr)), "", f, d)] = None
+        if d == 1 and not bounds and not limits:
+            self.multiples.setdefault((c, f), set()).add(offset)
 
     def _neighbour(self, form: Affine, known: Known, access: Access) -> None:
         """``i + 1`` fixes no size, unless conditions keep it in bounds of some."""
@@ -246,6 +306,17 @@ def _limits(access: Access) -> frozenset[Size] | None:
                 return None
             found |= condition.below
     return found
+
+
+def _in_any_case(branches: list[frozenset[tuple[object, ...]]]) -> bool:
+    """Whether uses in these branches are made by all threads: in both branches of each test."""
+    known = set(branches)
+    grown = True
+    while grown:
+        found = {one - {test} for one in known for test in one if one - {test} | {(*test[:-1], not test[-1])} in known}
+        grown = not found <= known
+        known |= found
+    return frozenset() in known
 
 
 def _bound_name(bound: Affine) -> str:

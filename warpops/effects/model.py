@@ -48,6 +48,13 @@ class AxisUse:
     """The indices by a coordinate, or by no more than one, that nothing else keeps in bounds."""
     needs: tuple[Need, ...] = ()
     """Lengths that indices kept inside the axis take."""
+    mirrored: bool = False
+    """``coordinate`` counts from the axis's end in some places (``y[y.shape[0] - 1 - i]``), which takes no more elements than
+    there are threads, and may leave some out."""
+    spread: tuple[int, int] | None = None
+    """All of its indices are ``factor * coordinate`` plus 0 to ``factor - 1``, each by all threads: coordinate and factor."""
+    run: tuple[str, int] | str | None = None
+    """All of its indices are those of loops from 0 to this length (``(array, axis)`` or an int argument)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Below:
-    """An index ``coordinate + offset`` by all threads whose coordinate is below each of ``bounds``.
+    """An index ``coordinate // divisor * factor + offset`` by all threads whose coordinate is below each of ``bounds``.
 
     With ``doubt`` it is by some of the threads, which the analysis can't tell: the reason, as reports print it.
     """
@@ -70,6 +77,8 @@ class Below:
     offset: int = 0
     bounds: tuple[Limit, ...] = ()
     doubt: str = ""
+    factor: int = 1
+    divisor: int = 1
 
 
 @dataclass(frozen=True)

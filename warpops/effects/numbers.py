@@ -16,7 +16,10 @@ from .forms import (
     Clamped,
     Coord,
     Form,
+    Mirrored,
     OneOf,
+    Residue,
+    Scaled,
     Shape,
     Unknown,
     literal,
@@ -184,7 +187,9 @@ def combine(record: Record, operator: str, left: Value, right: Value, text: Text
     else:
         form = None
     if form is None:
-        form = computed((left, right), text, merges=operator in MERGING)
+        form = replace(
+            computed((left, right), text, merges=operator in MERGING), known=_known(operator, left.form, right.form)
+        )
     return differentiated(record, operator, (left, right), mixed((left, right), form), site)
 
 
@@ -244,6 +249,38 @@ def _product(a: Form | None, b: Form | None) -> Form | None:
             if one.base is None and one.offset == 1:
                 return other
     return None
+
+
+def _known(operator: str, a: Form | None, b: Form | None) -> Scaled | Mirrored | Residue | None:
+    """What is known of a number that isn't affine, of a coordinate and literals."""
+    if operator == "mul" and literal(a) is not None:
+        a, b = b, a
+    one, number = _as_scaled(a), literal(b)
+    if one is not None and number is not None:
+        if operator in ("add", "sub"):
+            offset = one.offset + (number if operator == "add" else -number)
+            return replace(one, offset=offset) if offset >= 0 else None
+        if operator == "mul" and number > 0:
+            return replace(one, factor=one.factor * number, offset=one.offset * number)
+        if operator in ("floordiv", "mod") and number > 0 and one == Scaled(one.coordinate):
+            return replace(one, divisor=number) if operator == "floordiv" else Residue(one.coordinate, number)
+        return None
+    if operator == "add" and literal(a) is not None:
+        return _known("add", b, a)
+    if operator != "sub":
+        return None
+    if isinstance(a, Affine) and isinstance(a.base, Shape) and isinstance(b, Affine) and isinstance(b.base, Coord):
+        return Mirrored(a.base, b.base, a.offset - b.offset)
+    rest = b.known if isinstance(b, Unknown) else None
+    if isinstance(rest, Residue) and one == Scaled(rest.coordinate):
+        return Scaled(rest.coordinate, rest.divisor, rest.divisor)
+    return None
+
+
+def _as_scaled(form: Form | None) -> Scaled | None:
+    if isinstance(form, Affine) and isinstance(form.base, Coord) and form.offset >= 0:
+        return Scaled(form.base, offset=form.offset)
+    return form.known if isinstance(form, Unknown) and isinstance(form.known, Scaled) else None
 
 
 def _modulo(value: Value, divisor: Form | None) -> Form | None:

@@ -36,6 +36,8 @@ class Condition:
     partial: bool = False
     turn: bool = False
     """The condition of a loop, true at each turn."""
+    holds: bool = True
+    """Whether the path is the one where the test is true."""
 
     def in_part(self) -> Condition:
         """The condition, known to hold for some of the threads only."""

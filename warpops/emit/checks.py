@@ -292,9 +292,14 @@ def check_reach(w: Writer, sizes: Sizes, shapes: Shapes, dims: str, device: str)
         limits = [threads, *map(number, cover.bounds)]
         if len(limits) > 1:
             threads = f"min({', '.join(limits)})"
-        if cover.offset:
-            threads = f"{threads} {'+' if cover.offset > 0 else '-'} {abs(cover.offset)}"
-        wrong.append(guard(cover.array, f"{threads} > {length(cover.array, cover.axis)}"))
+        more = f" {'+' if cover.offset > 0 else '-'} {abs(cover.offset)}" if cover.offset else ""
+        size = length(cover.array, cover.axis)
+        if cover.factor * cover.divisor != 1:
+            last = f"({threads} - 1) // {cover.divisor}" if cover.divisor > 1 else f"({threads} - 1)"
+            last += f" * {cover.factor}" if cover.factor > 1 else ""
+            wrong.append(guard(cover.array, f"{last}{more} >= {size} and {threads} > 0"))
+            continue
+        wrong.append(guard(cover.array, f"{threads}{more} > {size}"))
     for reach in plan.extents.reaches:
         text = f"{length(reach.array, reach.axis)} < {reach.size}"
         text += "".join(f" and {number(limit)} > 0" for limit in reach.limits)

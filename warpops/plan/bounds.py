@@ -23,6 +23,17 @@ class Cover:
     """Bounds checks that hold before every use: the coordinate is below each of them."""
     offset: int = 0
     """What is added to the coordinate."""
+    factor: int = 1
+    divisor: int = 1
+    """The index is ``coordinate // divisor * factor + offset``."""
+
+    @property
+    def text(self) -> str:
+        """What is done to the coordinate, in words."""
+        found = [f" divided by {self.divisor}"] if self.divisor > 1 else []
+        found += [f" times {self.factor}"] if self.factor > 1 else []
+        found += [f" {'plus' if self.offset > 0 else 'minus'} {abs(self.offset)}"] if self.offset else []
+        return "".join(found)
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,9 @@ class Bounds:
     def covers(self, launch: tuple[Expr, ...] | Callback) -> list[Cover]:
         """The indices by a coordinate that the launch size alone doesn't keep in bounds."""
         found = {
-            Cover(leaf.name, axis, below.coordinate, self.named(below.bounds), below.offset)
+            Cover(
+                leaf.name, axis, below.coordinate, self.named(below.bounds), below.offset, below.factor, below.divisor
+            )
             for leaf in self.arrays
             for axis, use in enumerate(self.uses(leaf))
             for below in use.below
@@ -104,13 +117,20 @@ class Bounds:
         c, size = below.coordinate, self.size_of(leaf, axis)
         if callable(launch) or c >= len(launch) or size is None:
             return False
+        if below.factor > below.divisor:
+            sides = ((integer(below.factor), launch[c]), (launch[c], integer(below.factor)))
+            return below.divisor == 1 and below.offset < below.factor and size in [folded("*", *pair) for pair in sides]
         return size == launch[c] if below.offset <= 0 else size == folded("+", launch[c], integer(below.offset))
 
     def doubts(self, leaf: Leaf, axis: int, use: AxisUse, launch: tuple[Expr, ...] | Callback) -> Iterator[str]:
         """Indices that no size keeps in bounds, by threads that can't be told."""
         sure = [below for below in use.below if not below.doubt and not below.bounds]
         for below in use.below:
-            covered = any(other.coordinate == below.coordinate and other.offset >= below.offset for other in sure)
+            covered = any(
+                (other.coordinate, other.factor, other.divisor) == (below.coordinate, below.factor, below.divisor)
+                and other.offset >= below.offset
+                for other in sure
+            )
             if below.doubt and not covered and not self.settled(leaf, axis, below, launch):
                 yield below.doubt
         for need in use.needs:
@@ -167,4 +187,5 @@ class Bounds:
 def _says_more(one: Cover, other: Cover) -> bool:
     """Whether what one demands implies what the other does."""
     place = (one.array, one.axis, one.coordinate) == (other.array, other.axis, other.coordinate)
+    place = place and (one.factor, one.divisor) == (other.factor, other.divisor)
     return place and one.offset >= other.offset and set(one.bounds) <= set(other.bounds)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..effects import Effects
+from ..effects import AxisUse, Effects
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature, Leaf
 from .bounds import Bounds, Count, Cover, Loop, Reach
 from .declaration import Callback, Declaration, Dims
 from .roles import Role, Roles
-from .sizes import Expr, name, unused
-from .solving import Axis, solve
-
-_LETTERS = ("n", "m", "k", "l")
+from .sizes import Expr, integer, name, unused
+from .solving import Axis, folded, solve
+from .suggest import LETTERS, suggest
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,17 @@ class Extents:
 
 
 class _Deriver(Bounds):
-    def __init__(self, kernel: KernelSignature, declaration: Declaration, effects: Effects, roles: Roles) -> None:
-        self.kernel, self.declaration, self.effects = kernel, declaration, effects
-        self.roles: dict[str, Role] = roles.by_name
+    def __init__(
+        self,
+        kernel: KernelSignature,
+        declaration: Declaration,
+        effects: Effects,
+        roles: dict[str, Role],
+        *,
+        trial: bool = False,
+    ) -> None:
+        self.kernel, self.declaration, self.effects, self.roles = kernel, declaration, effects, roles
+        self.trial = trial
         self.by_label = {leaf.label: leaf for leaf in kernel.leaves}
         self.arrays = [leaf for leaf in kernel.leaves if leaf.is_array]
         self.dims: dict[str, Dims] = {}
@@ -63,18 +70,21 @@ class _Deriver(Bounds):
 
     def run(self) -> Extents:
         self.read_brackets()
+        self.brackets = dict(self.dims)
         self.imply()
         launch = self.launch()
         self.name_implied(launch)
         self.fill_shapes(launch)
         self.check_names(launch)
         rank = self.check_rank(launch)
+        covers = tuple(self.covers(launch))
+        self.check_covers(covers, launch)
         return Extents(
             dims=self.dims,
             shapes=self.shapes,
             launch=launch,
             rank=rank,
-            covers=tuple(self.covers(launch)),
+            covers=covers,
             reaches=tuple(self.reaches(launch)),
             loops=tuple(self.loops()),
             counts=tuple(self.counts()),
@@ -135,7 +145,7 @@ class _Deriver(Bounds):
             axes = {
                 axis: use.coordinate
                 for axis, use in enumerate(self.uses(leaf))
-                if use.coordinate is not None and not use.offset and not use.guarded
+                if use.coordinate is not None and not use.offset and not use.guarded and not use.mirrored
             }
             if axes:
                 self.implied[leaf.name] = {axis: c for axis, c in axes.items() if c is not None}
@@ -151,11 +161,39 @@ class _Deriver(Bounds):
                 taken |= {n for d in dims if d is not None for n in d.names()}
         if isinstance(self.declaration.dim, tuple):
             taken |= {n for d in self.declaration.dim for n in d.names()}
-        return unused(_LETTERS[coordinate] if coordinate < len(_LETTERS) else "n", taken)
+        return unused(LETTERS[coordinate] if coordinate < len(LETTERS) else "n", taken)
 
-    def example(self, rank: int) -> str:
-        """Names for sizes, as messages suggest them: none is an argument's, which would be compared with it."""
-        return ", ".join(unused(letter, set(self.by_label)) for letter in _LETTERS[:rank])
+    def outputs_of(self, coordinate: int) -> str:
+        """The outputs whose sizes the launch would say."""
+        unknown = [leaf for leaf in self.arrays if self.fresh(leaf) and leaf.name not in self.shapes]
+        own = [
+            leaf
+            for leaf in unknown
+            if any(coordinate in (use.coordinate, (use.spread or [None])[0]) for use in self.uses(leaf))
+        ]
+        names = [f"'{leaf.label}'" for leaf in own or unknown]
+        if not names:
+            return ""
+        return f", and so how large output{'s' * (len(names) > 1)} {' and '.join(names)} {'are' if len(names) > 1 else 'is'}"
+
+    def advice(self, rank: int) -> str:
+        """What to say instead, tried before."""
+        found = None
+        if not self.trial:
+            dims = {n: d for n, d in (*self.brackets.items(), *self.shapes.items()) if not callable(d)}
+            found = suggest(self.kernel, self.declaration, self.effects, self.roles, dims, self.fits)
+        if found is not None:
+            return f"Say it, for example\n    {found}"
+        example = ", ".join(unused(letter, {*self.by_label, *self.declaration.sizes}) for letter in LETTERS[:rank])
+        return f'Give dim, for example dim="{example}" with these sizes named in the signature'
+
+    def fits(self, declaration: Declaration) -> bool:
+        """Whether everything follows from a declaration."""
+        try:
+            _Deriver(self.kernel, declaration, self.effects, self.roles, trial=True).run()
+        except SignatureError:
+            return False
+        return True
 
     def launch(self) -> tuple[Expr, ...] | Callback:
         declared = self.declaration.dim
@@ -165,8 +203,7 @@ class _Deriver(Bounds):
         rank = self.effects.tid_rank
         if rank is None:
             raise self.fail(
-                f"the launch size can't be read from the kernel ({self.kernel.file}:{self.kernel.line}); give dim, for "
-                f'example dim="{self.example(1)}"'
+                f"the launch size can't be read from the kernel ({self.kernel.file}:{self.kernel.line}). {self.advice(1)}"
             )
         if rank == 0:
             self.why["dim"] = "the kernel doesn't call wp.tid(): one thread"
@@ -180,7 +217,7 @@ class _Deriver(Bounds):
                     continue
                 for axis, use in enumerate(self.uses(leaf)):
                     size = dims[axis]
-                    if use.coordinate != coordinate or use.offset or use.guarded or size is None:
+                    if use.coordinate != coordinate or use.offset or use.guarded or use.mirrored or size is None:
                         continue
                     found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
             if len(found) > 1:
@@ -195,9 +232,8 @@ class _Deriver(Bounds):
                 break  # the lane, which a tiled launch adds
             if coordinate not in self.implicit:
                 raise self.fail(
-                    f"no array's size says how many threads coordinate {coordinate} of wp.tid() has "
-                    f"({self.kernel.file}:{self.kernel.line}); give dim, for example "
-                    f'dim="{self.example(rank)}" with these sizes named in the signature'
+                    f"no array's size says how many threads coordinate {coordinate} of wp.tid() has"
+                    f"{self.outputs_of(coordinate)} ({self.kernel.file}:{self.kernel.line}). {self.advice(rank)}"
                 )
             first = next(
                 f"it indexes axis {axis} of '{leaf.label}'"
@@ -229,27 +265,45 @@ class _Deriver(Bounds):
         for leaf in self.arrays:
             if not self.fresh(leaf) or leaf.name in self.shapes:
                 continue
-            sizes: list[Expr] = []
-            for use in self.uses(leaf):
-                c = use.coordinate
-                if c is None or use.offset or use.guarded or callable(launch) or c >= len(launch):
-                    break
-                bound = self.implicit.get(c)
-                sizes.append(name(bound) if bound and self.declaration.dim is not None else launch[c])
+            sizes = [size for size in (self.size_read(use, launch) for use in self.uses(leaf)) if size is not None]
             if len(sizes) < leaf.ndim:
                 known = self.effects.arrays.get(leaf.label)
-                axis = len(sizes)
+                axis = next((k for k, use in enumerate(self.uses(leaf)) if self.size_read(use, launch) is None), 0)
                 reason = ""
                 if known is not None and axis < len(known.axes) and known.axes[axis].uncovered:
                     reason = f" (axis {axis}: {known.axes[axis].uncovered[0]})"
-                example = self.example(leaf.ndim)
                 raise self.fail(
-                    f"the shape of output '{leaf.label}' can't be read from the kernel{reason}; give it in brackets, as "
-                    f"in '-> {leaf.label}[{example}]', or with shapes={{'{leaf.label}': ...}} "
-                    f"({self.kernel.file}:{self.kernel.line})"
+                    f"the shape of output '{leaf.label}' can't be read from the kernel{reason} "
+                    f"({self.kernel.file}:{self.kernel.line}). Give it in brackets or with "
+                    f"shapes={{'{leaf.label}': ...}}. {self.advice(self.effects.tid_rank or 1)}"
                 )
             self.shapes[leaf.name] = tuple(sizes)
-            self.why[leaf.name] = "from the coordinates that index it"
+            self.why[leaf.name] = "from what indexes it"
+
+    def size_read(self, use: AxisUse, launch: tuple[Expr, ...] | Callback) -> Expr | None:
+        """The size of a fresh array's axis, of which every element is meant, from its indices."""
+        c, factor = use.spread or (use.coordinate, 1)
+        if c is not None and not use.guarded and (use.spread or not use.offset):
+            if callable(launch) or c >= len(launch):
+                return None
+            bound = self.implicit.get(c)
+            return folded(
+                "*", integer(factor), name(bound) if bound and self.declaration.dim is not None else launch[c]
+            )
+        if isinstance(use.run, tuple) and use.run[0] in self.by_label and not use.uncovered:
+            return self.size_named(self.by_label[use.run[0]], use.run[1])
+        return name(use.run) if isinstance(use.run, str) and use.run not in self.declaration.tensor_scalars else None
+
+    def size_named(self, leaf: Leaf, axis: int) -> Expr | None:
+        """The size of an axis, which gets a name where it has none."""
+        if not self.given(leaf) or self.optional(leaf):
+            shape = self.shapes.get(leaf.name)
+            return None if shape is None or callable(shape) else shape[axis]
+        dims = list(self.dims.get(leaf.name) or (None,) * leaf.ndim)
+        if dims[axis] is None:
+            dims[axis] = name(self.fresh_letter(len(self.implicit) + axis))
+            self.dims[leaf.name] = tuple(dims)
+        return dims[axis]
 
     def check_names(self, launch: tuple[Expr, ...] | Callback) -> None:
         ints = {
@@ -295,6 +349,21 @@ class _Deriver(Bounds):
             for expr in launch:
                 check(expr, "dim")
 
+    def check_covers(self, covers: tuple[Cover, ...], launch: tuple[Expr, ...] | Callback) -> None:
+        """Refuse what fits no call: an axis as long as the launch, indexed by a multiple of its coordinate."""
+        for cover in covers:
+            leaf = next(leaf for leaf in self.arrays if leaf.name == cover.array)
+            if callable(launch) or cover.coordinate >= len(launch) or cover.bounds or self.nullable(leaf):
+                continue
+            threads = launch[cover.coordinate]
+            if cover.factor > cover.divisor and threads == self.size_of(leaf, cover.axis) and not threads.is_int:
+                larger = folded("*", integer(-(-cover.factor // cover.divisor)), threads)
+                raise self.fail(
+                    f"'{leaf.label}' has the size '{threads}' on axis {cover.axis}, over which coordinate {cover.coordinate} "
+                    f"of wp.tid() runs, and the kernel indexes it by the coordinate{cover.text} "
+                    f"({self.kernel.file}:{self.kernel.line}); declare it longer, for example '{larger}', or dim shorter"
+                )
+
     def check_rank(self, launch: tuple[Expr, ...] | Callback) -> int | None:
         rank = self.effects.tid_rank
         if rank is None or callable(launch):
@@ -318,4 +387,4 @@ def derive_extents(kernel: KernelSignature, declaration: Declaration, effects: E
     Raises:
         SignatureError: a size is unknown, ambiguous or contradicts the kernel.
     """
-    return _Deriver(kernel, declaration, effects, roles).run()
+    return _Deriver(kernel, declaration, effects, roles.by_name).run()

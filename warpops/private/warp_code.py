@@ -129,8 +129,8 @@ class Compiled:
             if getattr(self.kernel, "op_name", None) is None:
                 raise
             types = ", ".join(f"'{name}': {type_name(warp_type)}" for name, warp_type in argument_types(self.kernel))
-            wanted = f"{self.kernel.op_name}: the generic kernel can't be built for the types of this call ({types})"
-            self.kernel.build_error = f"{wanted}: {error}"
+            title = f"{self.kernel.op_name}: the generic kernel can't be built for the types of this call"
+            self.kernel.build_error = f"{title} ({types}; wp.overload declares others): {error}"
             raise ArgumentError(self.kernel.build_error) from error
         if not found:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")

@@ -88,9 +88,10 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
                 if below.doubt or below.coordinate >= len(dims) or None in bounds:
                     continue
                 threads = min([dims[below.coordinate], *(bound for bound in bounds if bound is not None)])
-                if threads > 0 and threads + below.offset > size:
+                last = (threads - 1) // below.divisor * below.factor + below.offset
+                if threads > 0 and last >= size:
                     raise ArgumentError(
-                        f"{title}: '{label}' is indexed up to {threads + below.offset - 1} on axis {axis}, and has size {size}"
+                        f"{title}: '{label}' is indexed up to {last} on axis {axis}, and has size {size}"
                     )
             for need in use.needs:
                 limits = [size_of(limit) for limit in need.limits]

@@ -1,0 +1,135 @@
+"""A declaration to start from, where the kernel doesn't say how large its arrays and its launch are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from ..effects import AxisUse, Effects
+from ..kernel.signature import KernelSignature, Leaf
+from .declaration import Declaration, Dims, Term
+from .roles import RESERVED, Role
+from .sizes import Expr, integer, name, unused
+from .solving import Axis, folded, solve
+
+LETTERS = ("n", "m", "k", "l")
+"""Names of sizes by the coordinate that runs over them."""
+
+
+def suggest(
+    kernel: KernelSignature,
+    declaration: Declaration,
+    effects: Effects,
+    roles: Mapping[str, Role],
+    given: Mapping[str, Dims],
+    fits: Callable[[Declaration], bool],
+) -> str | None:
+    """A decorator line that works: sizes from the kernel's indices where they say one, else as names.
+
+    Args:
+        roles: by schema name.
+        given: the sizes that are declared, by schema name.
+        fits: whether sizes and launch size follow from a declaration.
+    """
+    terms = _Terms(kernel, declaration, effects, roles, given)
+    for plain in (False, True):
+        for dim in (declaration.dim, terms.launch()):
+            left, right = terms.terms(plain)
+            wanted = replace(declaration, left=left, right=right, dim=dim, shapes=(), signature="(suggested)")
+            wanted = replace(wanted, tiled=declaration.tiled or effects.tiled)
+            wanted = replace(wanted, sizes=(*declaration.sizes, *terms.unbound(left, right, dim)))
+            if fits(wanted):
+                return _text(wanted)
+    return None
+
+
+class _Terms:
+    def __init__(
+        self,
+        kernel: KernelSignature,
+        declaration: Declaration,
+        effects: Effects,
+        roles: Mapping[str, Role],
+        given: Mapping[str, Dims],
+    ) -> None:
+        self.kernel, self.declaration, self.effects, self.roles, self.given = kernel, declaration, effects, roles, given
+        labels = {part for leaf in kernel.leaves for part in (*leaf.path, leaf.name, leaf.label)}
+        self.taken = {*labels, *RESERVED, *declaration.sizes}
+        self.letters = [unused(letter, self.taken) for letter in LETTERS]
+        self.taken |= set(self.letters)
+        self.ints = {leaf.label for leaf in kernel.leaves if leaf.is_integral} - set(declaration.tensor_scalars)
+
+    def launch(self) -> tuple[Expr, ...]:
+        return tuple(name(letter) for letter in self.letters[: max(self.effects.tid_rank or 0, 1)])
+
+    def terms(self, plain: bool) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+        """Both sides; ``plain``: every input's size is a name of its own."""
+        left, right = [], []
+        for leaf in self.kernel.leaves:
+            role = self.roles[leaf.name]
+            if not leaf.is_array or role == "scratch":
+                continue
+            term = Term(leaf.label, self.dims(leaf, plain))
+            if role != "output":
+                left.append(term)
+            if role in ("output", "inout"):
+                right.append(term)
+        order = [term.name for term in self.declaration.right or ()]
+        right.sort(key=lambda term: order.index(term.name) if term.name in order else len(order))
+        return tuple(left), tuple(right)
+
+    def dims(self, leaf: Leaf, plain: bool) -> Dims:
+        known = self.effects.arrays.get(leaf.label)
+        uses = known.axes if known is not None and len(known.axes) == leaf.ndim else (AxisUse(),) * leaf.ndim
+        named = self.given.get(leaf.name, (None,) * leaf.ndim)
+        plain = plain and self.roles[leaf.name] != "output"
+        found = zip(named, uses, range(leaf.ndim), strict=True)
+        return tuple(
+            own or (None if plain else self.from_indices(use)) or self.own_name(leaf, axis) for own, use, axis in found
+        )
+
+    def from_indices(self, use: AxisUse) -> Expr | None:
+        """The size that an axis takes for its indices, where they say one."""
+        if isinstance(use.run, tuple):
+            leaf = next((leaf for leaf in self.kernel.leaves if leaf.label == use.run[0]), None)
+            return None if leaf is None else self.own_name(leaf, use.run[1])
+        if isinstance(use.run, str):
+            return name(use.run)
+        if use.coordinate is not None and not use.offset and not use.guarded:
+            return name(self.letters[use.coordinate])
+        places = {(below.coordinate, below.factor, below.divisor) for below in use.below}
+        if any(below.doubt or below.bounds for below in use.below) or use.uncovered or len(places) > 1:
+            return None
+        if not places:
+            return None
+        (coordinate, factor, divisor) = places.pop()
+        most = max(below.offset for below in use.below)
+        if divisor > 1:
+            return None
+        size = folded("*", integer(factor), name(self.letters[coordinate]))
+        return folded("+", size, integer(max(most - factor + 1, 0)))
+
+    def own_name(self, leaf: Leaf, axis: int) -> Expr:
+        return name(unused(f"{leaf.name}{axis}" if leaf.ndim > 1 else f"{leaf.name}_size", self.taken))
+
+    def unbound(self, left: tuple[Term, ...], right: tuple[Term, ...], dim: object) -> Iterator[str]:
+        """The names that nothing on the left says."""
+        axes = [Axis(t.name, k, d) for t in left for k, d in enumerate(t.dims or ()) if d is not None]
+        known = self.ints | set(self.declaration.sizes) | {s.name for s in solve(axes, self.ints)}
+        sizes = [d for t in (*left, *right) for d in t.dims or () if d is not None]
+        sizes += dim if isinstance(dim, tuple) else ()
+        for size in dict.fromkeys(used for expr in sizes for used in expr.names()):
+            if size not in known:
+                yield size
+
+
+def _text(declaration: Declaration) -> str:
+    sides = [", ".join(map(str, side)) for side in (declaration.left, declaration.right or ())]
+    text = f'@warp_op("{" -> ".join(sides).strip()}"'
+    if isinstance(declaration.dim, tuple):
+        text += f', dim="{", ".join(map(str, declaration.dim))}"'
+    elif declaration.dim is not None:
+        text += ", dim=..."
+    if declaration.sizes:
+        text += f', sizes="{", ".join(declaration.sizes)}"'
+    return text + (", tiled=True)" if declaration.tiled else ")")
