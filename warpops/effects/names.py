@@ -84,6 +84,13 @@ def code_of(owner: Any) -> Code:
     return code
 
 
+def with_body(code: Code, body: Iterable[ast.stmt]) -> Code:
+    """The code, with another body."""
+    body = tuple(body)
+    stored_into, looped = frozenset(_stored_into(body)), frozenset(assigned(_loop_bodies(body)))
+    return replace(code, body=body, stored_into=stored_into, looped=looped)
+
+
 def _loop_bodies(body: Iterable[ast.stmt]) -> Iterable[ast.AST]:
     for statement in body:
         for node in ast.walk(statement):
