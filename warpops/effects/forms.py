@@ -227,12 +227,14 @@ class Said:
     """What a condition says where it holds: ``facts``, which it implies.
 
     ``exact``: it says no more, so that where they hold it does. ``never`` are sizes under which it can't hold (None: it may):
-    they suffice, and needn't be all.
+    they suffice, and needn't be all. ``loose``: it may well hold for many threads: data is compared with a number, besides
+    what is exact.
     """
 
     facts: Facts = NO_FACTS
     exact: bool = False
     never: frozenset[Size] | None = None
+    loose: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 
 from .access import number
 from .forms import Affine, Arg, Coord, Form, Shape, Stride
@@ -21,12 +20,16 @@ def stride(start: Form | None, step: Form | None) -> Stride | None:
     return Stride(start.base.axis, step.offset) if step.base is None else None
 
 
-def strides(record: Record, frame: Frame, body: Sequence[ast.stmt], names: set[str]) -> dict[str, Stride]:
-    """The variables that each turn of a loop steps once: ``k += n``."""
+def strides(record: Record, frame: Frame, loop: ast.For | ast.While, names: set[str]) -> dict[str, Stride]:
+    """The variables that each turn of a loop steps once: ``k += n``. Not where one turn is all: ``while k < n``."""
     found: dict[str, Stride] = {}
+    body = loop.body
     for statement in body:
         name, step = _stepped(statement)
         start = frame.env.get(name)
+        if step is not None and statement is body[-1] and isinstance(loop, ast.While):
+            if ast.unparse(loop.test) == f"{name} < {ast.unparse(step)}":
+                continue
         if step is None or name not in names or not isinstance(start, Value) or not isinstance(start.form, Affine):
             continue
         used = {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}
