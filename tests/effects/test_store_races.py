@@ -242,6 +242,18 @@ OWN = {
 }
 
 
+def test_more_threads_than_elements_are_told_of_at_the_launch(mode):
+    op = warp_op(turned, "x[n] -> y[m]", sizes="m", name="store_races::turned")
+    call = mode(op)
+    x = torch.rand(4, requires_grad=True)
+    for m in (4, 6):
+        y = call(x, m)
+        torch.autograd.grad(y.sum(), x)
+    with pytest.warns(GradientWarning, match=r"store to one element of 'y'.* 4 threads .* 'y' has size 3"):
+        torch.autograd.grad(call(x, 3).sum(), x)
+    assert "several threads may store to one element of 'y'" in op.explain()
+
+
 @pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.key)
 def test_threads_with_elements_of_their_own_are_not_warned_of(kernel):
     signature, options, reference = OWN[kernel]

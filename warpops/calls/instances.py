@@ -59,6 +59,7 @@ def make_instance(op: str, plan: OpPlan, step: Step | None = None) -> Instance:
 def _launcher(plan: OpPlan) -> Launcher:
     declaration = plan.declaration
     launcher = Launcher(plan.kernel, declaration.block_dim, declaration.tiled, plan.extents.rank)
+    launcher.suspects = plan.suspects
     if plan.adjoint is not None:
         launcher.reverse = Reverse(
             plan.kernel.kernel, plan.adjoint, declaration.block_dim, declaration.tiled, plan.extents.rank

@@ -93,13 +93,14 @@ class Clamped:
     """An index that isn't negative (``low``), and below each of ``bounds`` that is above 0.
 
     An inner ``wp.min(i, n - 1)`` is below ``i + 1`` and ``n``; where ``n`` is 0 it is out of bounds. ``turns`` is the coordinate
-    that ``(i + 1) % n`` takes around.
+    that ``(i + 1) % n`` takes around, and ``i % n`` (``at_once``), which expects more threads than ``n``.
     """
 
     low: bool
     bounds: frozenset[Affine] = frozenset()
     varies: Coordinates = NONE
     turns: Coord | None = None
+    at_once: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,22 @@ from dataclasses import replace
 from ..private.warp_source import overload
 from ..private.warp_types import holds_floats
 from .facts import closure
-from .forms import NO_FACTS, NO_TRUTH, NONE, Affine, Arg, Clamped, Coord, Form, OneOf, Shape, Unknown, literal, varies
+from .forms import (
+    NO_FACTS,
+    NO_TRUTH,
+    NONE,
+    Affine,
+    Arg,
+    Clamped,
+    Coord,
+    Form,
+    OneOf,
+    Shape,
+    Unknown,
+    bare_coordinate,
+    literal,
+    varies,
+)
 from .model import Site
 from .record import Record
 from .values import NO_TOKENS, NOTHING, Doubt, Tokens, Value, merged
@@ -236,7 +251,8 @@ def _modulo(value: Value, divisor: Form | None) -> Form | None:
     """A remainder lies within the divisor either way: Warp wraps a negative index once."""
     if isinstance(divisor, Affine) and divisor.offset == 0 and isinstance(divisor.base, (Shape, Arg)):
         turns = value.form.base if isinstance(value.form, Affine) and isinstance(value.form.base, Coord) else None
-        return Clamped(True, frozenset({divisor}), value.varies, turns)
+        at_once = isinstance(value.form, Affine) and bare_coordinate(value.form) is not None
+        return Clamped(True, frozenset({divisor}), value.varies, turns, at_once)
     return None
 
 

@@ -43,10 +43,12 @@ def raced(name: str, stores: Sequence[Access], rank: int | None, apart: Coordina
     if not rank:
         return None
 
-    def found(store: Access, more: str, unless: Premise | None = None) -> Hazard:
-        text = f"to one element of '{name}'{more}, and the adjoint takes any of them"
-        return Hazard("shared", store.site, f"several threads {'may ' if more else ''}store {text}", (name,), unless)
+    def found(store: Access, more: str, unless: Premise | None = None, late: bool = False) -> Hazard:
+        text = f"several threads {'may ' if more else ''}store to one element of '{name}'{more}"
+        message = f"{text}, and the adjoint takes any of them"
+        return Hazard("shared", store.site, message, (name,), unless, late)
 
+    later: Hazard | None = None
     flowing = [store for store in stores if store.active and not store.possible]
     for store in flowing:
         shared = [coordinate for coordinate in apart if coordinate < rank and _shares(store, coordinate)]
@@ -57,12 +59,17 @@ def raced(name: str, stores: Sequence[Access], rank: int | None, apart: Coordina
         for coordinate in range(rank):
             axis = _merging(store, coordinate)
             if axis is not None:
-                form = store.pattern[axis]
-                return found(store, f" ({_described(form, axis)})", _turn(form))
+                form, unless = store.pattern[axis], _turn(store.pattern[axis])
+                around = isinstance(form, Clamped) and form.at_once
+                late = unless is not None and isinstance(unless.right, tuple) and not around
+                race = found(store, f" ({_described(form, axis)})", unless, late)
+                if not late:
+                    return race
+                later = later or race
     for one, other in combinations(flowing, 2):
         if _meet(one, other, rank):
             return found(one, f" (here and at {other.site})")
-    return None
+    return later
 
 
 def _shares(store: Access, coordinate: int) -> bool:

@@ -27,9 +27,8 @@ def strides(record: Record, frame: Frame, loop: ast.For | ast.While, names: set[
     for statement in body:
         name, step = _stepped(statement)
         start = frame.env.get(name)
-        if step is not None and statement is body[-1] and isinstance(loop, ast.While):
-            if ast.unparse(loop.test) == f"{name} < {ast.unparse(step)}":
-                continue
+        if step is not None and statement is body[-1] and _is_below(loop, name, step):
+            continue
         if step is None or name not in names or not isinstance(start, Value) or not isinstance(start.form, Affine):
             continue
         used = {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}
@@ -41,6 +40,11 @@ def strides(record: Record, frame: Frame, loop: ast.For | ast.While, names: set[
         if on is not None:
             found[name] = on
     return found
+
+
+def _is_below(loop: ast.For | ast.While, name: str, limit: ast.expr) -> bool:
+    """Whether a loop goes on while a variable is below a limit."""
+    return isinstance(loop, ast.While) and ast.unparse(loop.test) == f"{name} < {ast.unparse(limit)}"
 
 
 def _stepped(statement: ast.stmt) -> tuple[str, ast.expr | None]:

@@ -111,6 +111,8 @@ class OpPlan:
     hazards: tuple[Hazard, ...]
     adjoint: AdjointPlan | None = None
     """How the kernel is rewritten for the adjoint launch; None where it runs the user's own."""
+    suspects: tuple[Hazard, ...] = ()
+    """Hazards of launches of some sizes, which are told of when there is one."""
 
     @cached_property
     def name(self) -> str:
