@@ -73,6 +73,11 @@ class Slot:
         return None if self.init == "empty" else 0 if self.init == "zeros" else self.init
 
     @property
+    def severed(self) -> bool:
+        """An in-out array that gets no gradient, though its type could have one."""
+        return self.role == "inout" and self.leaf.differentiable and not self.differentiable
+
+    @property
     def is_array(self) -> bool:
         return self.leaf.is_array
 
