@@ -1,4 +1,4 @@
-"""A graph with second derivatives, or a vmapped op, that comes from the cache on disk: the process that reads it never traced it."""
+"""A graph of second derivatives, or with a vmapped op, from the cache on disk: the process that reads it never traced it."""
 
 from __future__ import annotations
 
