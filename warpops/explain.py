@@ -205,6 +205,6 @@ def _gradient(writer: _Writer, plan: OpPlan) -> None:
         if not slot.null_adjoint_safe:
             text = "gets a gradient buffer even where nobody needs it (custom or unseen adjoint)"
             writer.line(f"{slot.label}: {text}", 1)
-    for hazard in plan.hazards:
+    for hazard in (*plan.hazards, *plan.suspects):
         writer.site("warning: Warp's adjoint may be wrong", hazard.site, 1)
         writer.line(hazard.message, 2)

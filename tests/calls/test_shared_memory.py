@@ -169,6 +169,31 @@ def test_a_storage_that_was_made_smaller(name, bytes_left):
         kernels.step_op(tensors["x"], tensors["v"], 0.5)
 
 
+@pytest.mark.parametrize("bytes_left", [0, 8])
+def test_an_input_whose_storage_was_made_smaller(mode, bytes_left):
+    call = mode(warp_op(kernels.square, "x[n] -> y[n]", name="shared_memory::square"))
+    text = f"'x': expected a storage of 16 bytes or more .* got one of {bytes_left}"
+    x = torch.ones(4)
+    x.untyped_storage().resize_(bytes_left)
+    with pytest.raises(ArgumentError, match=text):
+        call(x)
+
+
+def test_an_input_whose_storage_was_freed_since(mode):
+    """Remembered launches see it, too."""
+    call = mode(warp_op(kernels.square, "x[n] -> y[n]", name="shared_memory::square_again"))
+    for _ in range(4):
+        x = torch.ones(4, requires_grad=True)
+        y = call(x)
+        y.sum().backward()
+    y = call(x)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(ArgumentError, match="'x': expected a storage of 16 bytes or more"):
+        call(x)
+    with pytest.raises(ArgumentError, match="'x': expected a storage of 16 bytes or more"):
+        y.sum().backward()
+
+
 def test_a_view_of_a_storage_that_was_made_smaller():
     whole = torch.ones(8)
     part = whole[4:]

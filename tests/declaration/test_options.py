@@ -170,6 +170,21 @@ def test_a_result_of_nondiff_inputs_alone_requires_no_grad(mode):
     assert not y.requires_grad
 
 
+@wp.kernel
+def add_squares(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] += x[i] * x[i]
+
+
+def test_an_in_out_array_that_gets_no_gradient(mode):
+    op = warp_op(add_squares, "x[n], y[n] -> y[n]", nondiff="y", name="options::add_squares")
+    for call in (mode(op), op.overload):
+        for _ in range(3):  # the third call is a remembered one
+            y = call(torch.ones(4), leaf(torch.ones(4)))
+            assert not y.requires_grad
+            close(y, 2 * torch.ones(4))
+
+
 def test_an_output_of_ints_is_not_differentiable():
     op = warp_op(blocks, "-> y[4]", dim=4)
     assert op().dtype == torch.int32

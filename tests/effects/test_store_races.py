@@ -97,6 +97,21 @@ def scattered(x: Array, ix: wp.array[int], y: Array):
     y[ix[i]] = x[i]
 
 
+@wp.kernel
+def where_data_is_large(x: Matrix, w: Array, y: Array):
+    i, j = wp.tid()
+    if w[j] <= 0.5:
+        return
+    y[i] = x[i, j] * x[i, j]
+
+
+@wp.kernel
+def by_twos_where_data_is_large(x: Array, y: Array):
+    i = wp.tid()
+    if x[i] > 0.5:
+        y[i // 2] = x[i] * x[i]
+
+
 RACES = {
     behind_a_guard: ("x[n, m] -> y[n]", {"dim": "n, m"}),
     behind_data: ("x[n, m], w[n] -> y[n]", {"dim": "n, m"}),
@@ -110,6 +125,8 @@ RACES = {
     around: ("x[q] -> y[q]", {"dim": "q"}),
     kept_inside: ("x[n] -> y[3]", {"dim": "n"}),
     scattered: ("x[n], ix[n] -> y[n]", {}),
+    where_data_is_large: ("x[n, m], w[m] -> y[n]", {"dim": "n, m"}),
+    by_twos_where_data_is_large: ("x[n] -> y[n]", {"dim": "n"}),
 }
 
 
@@ -184,6 +201,31 @@ def first_and_rest(x: Array, y: Array):
     y[i + 1] = x[i] * x[i]
 
 
+@wp.kernel
+def by_the_interval(x: Matrix, edges: Array, y: Array):
+    i, j = wp.tid()
+    if edges[j] <= x[i, 0] and x[i, 0] < edges[j + 1]:
+        y[i] = x[i, j] * x[i, j]
+
+
+@wp.kernel
+def by_the_largest(x: Matrix, largest: Array, y: Array):
+    i, j = wp.tid()
+    if x[i, j] >= largest[i]:
+        y[i] = x[i, j]
+
+
+@wp.kernel
+def one_step(x: Array, y: Array, z: Array):
+    i = wp.tid()
+    for k in range(i, x.shape[0], x.shape[0]):
+        y[k] = x[k] * x[k]
+    k = i
+    while k < z.shape[0]:
+        z[k] = x[k] * x[k]
+        k += z.shape[0]
+
+
 OWN = {
     by_one_of_each_row: ("x[n, m] -> y[n]", {"dim": "n, m"}, lambda x: x[:, 0] ** 2),
     by_the_last: ("x[n, m] -> y[n]", {"dim": "n, m"}, lambda x: x[:, -1] ** 2),
@@ -193,8 +235,23 @@ OWN = {
     unravelled: ("x[n] -> y[n // 2, 2]", {"dim": "n"}, lambda x: (x**2).view(-1, 2)),
     turned: ("x[n] -> y[n]", {"dim": "n"}, lambda x: (x**2).roll(1)),
     in_strides: ("x[n] -> y[n]", {"dim": "stride"}, None),
+    by_the_interval: ("x[n, m], edges[m + 1] -> y[n]", {"dim": "n, m"}, None),
+    by_the_largest: ("x[n, m], largest[n] -> y[n]", {"dim": "n, m"}, None),
+    one_step: ("x[n] -> y[n], z[m]", {"dim": "q", "sizes": "m, q"}, None),
     first_and_rest: ("x[n] -> y[n + 1]", {"dim": "n"}, lambda x: torch.cat([x[:1], x**2])),
 }
+
+
+def test_more_threads_than_elements_are_told_of_at_the_launch(mode):
+    op = warp_op(turned, "x[n] -> y[m]", sizes="m", name="store_races::turned")
+    call = mode(op)
+    x = torch.rand(4, requires_grad=True)
+    for m in (4, 6):
+        y = call(x, m)
+        torch.autograd.grad(y.sum(), x)
+    with pytest.warns(GradientWarning, match=r"store to one element of 'y'.* 4 threads .* 'y' has size 3"):
+        torch.autograd.grad(call(x, 3).sum(), x)
+    assert "several threads may store to one element of 'y'" in op.explain()
 
 
 @pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.key)

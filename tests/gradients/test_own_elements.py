@@ -1,11 +1,13 @@
-"""Elements that a thread stores to again after it has used what they held: gradients by finite differences."""
+"""Elements that a thread reads and stores again, so that the array hasn't any more what was used: finite differences."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 import warp as wp
 
-from loop_kernels import D, check, uniform
+from loop_kernels import D, check, ints, uniform
+from support import close
 from warpops import GradientWarning, warp_op
 
 
@@ -46,6 +48,98 @@ def test_stored_again_in_branches():
 
 def test_stored_in_each_turn():
     check(warp_op(in_turns, "x[n, m] -> y[n]"), uniform(4, 5, low=0.4, high=1.4))
+
+
+@wp.kernel
+def each_of_a_row(x: wp.array2d[D], y: wp.array2d[D]):
+    i = wp.tid()
+    for k in range(x.shape[1]):
+        y[i, k] = y[i, k] * y[i, k] + x[i, k]
+        if x[i, k] > D(0.0):
+            y[i, k] *= wp.sin(y[i, k])
+
+
+@wp.kernel
+def by_components(x: wp.array[D], y: wp.array[wp.vec2d]):
+    i = wp.tid()
+    y[i][0] = y[i][1] * x[i]
+    y[i][1] += y[i][0] * y[i][0]
+    y[i] = y[i] * wp.length(y[i])
+
+
+@wp.struct
+class Pair:
+    p: wp.array[D]
+    v: wp.array[D]
+
+
+@wp.kernel
+def leapfrog(x: wp.array[D], pair: Pair, steps: int):
+    i = wp.tid()
+    for _ in range(steps):
+        pair.v[i] -= D(0.1) * wp.sin(pair.p[i]) * pair.v[i] * x[i]
+        pair.p[i] += D(0.1) * pair.v[i] * pair.v[i]
+
+
+@wp.kernel
+def by_a_counter(x: wp.array[D], at: wp.array[wp.int32], z: wp.array[D]):
+    i = wp.tid()
+    first = x[at[i]]
+    at[i] = (at[i] + 1) % x.shape[0]
+    z[i] = first * x[at[i]]
+
+
+@wp.kernel
+def remainder_of_own(x: wp.array[D], y: wp.array[D]):
+    i = wp.tid()
+    y[i] %= x[i]
+    y[i] = y[i] * y[i]
+
+
+def test_in_out_elements_of_each_turn():
+    op = warp_op(each_of_a_row, "x[n, m], y[n, m] -> y[n, m]")
+    check(op, uniform(3, 4), uniform(3, 4, seed=1))
+    check(op, uniform(3, 0), uniform(3, 0))
+
+
+def test_components_of_in_out_elements():
+    check(warp_op(by_components, "x[n], y[n] -> y[n]"), uniform(4), uniform(4, 2, seed=1))
+
+
+def test_arrays_of_a_struct():
+    op = warp_op(leapfrog, "x[n], pair.p[n], pair.v[n] -> pair.p, pair.v", dim="n")
+    check(lambda x, p, v: op(x, {"p": p, "v": v}, 5), uniform(4), uniform(4, seed=1), uniform(4, seed=2))
+
+
+def test_indices_that_are_stored_again():
+    op = warp_op(by_a_counter, "x[n], at[n] -> at[n], z[n]", dim="n")
+    check(lambda x: op(x, ints(2, 0, 1))[1], uniform(3))
+
+
+def test_remainders_of_own_elements():
+    check(warp_op(remainder_of_own, "x[n], y[n] -> y[n]"), uniform(3, low=1.0, high=2.0), uniform(3, low=4.2, high=4.8))
+
+
+def test_transforms_of_own_elements():
+    op = warp_op(each_of_a_row, "x[n, m], y[n, m] -> y[n, m]")
+    x, y = uniform(2, 3, 4).detach(), uniform(2, 3, 4, seed=1).detach()
+    gradient = torch.func.grad(lambda x, y: op(x, y).sum(), argnums=(0, 1))
+    found = torch.func.vmap(gradient)(x, y)
+    for k in range(2):
+        for one, want in zip(found, gradient(x[k], y[k]), strict=True):
+            close(one[k], want)
+    torch.autograd.gradgradcheck(op, (uniform(2, 2), uniform(2, 2, seed=1)))
+
+
+def test_two_elements_swapped_at_once_are_told():
+    @wp.kernel
+    def swapped(x: wp.array[D], y: wp.array[D], z: wp.array[D]):
+        i = wp.tid()
+        y[i], z[i] = z[i] * y[i], y[i] * x[i]
+        y[i] = y[i] * z[i]
+
+    with pytest.warns(GradientWarning, match="needed both as it was"):
+        warp_op(swapped, "x[n], y[n], z[n] -> y[n], z[n]")
 
 
 def test_elements_by_two_indices():

@@ -334,6 +334,16 @@ def powers(x: F, y: F, z: F):
 
 
 @wp.kernel
+def in_some_threads(x: F, y: F, z: F):
+    i = wp.tid()
+    if x[i] > 0.5:
+        y[i] = y[i] * y[i]
+    if x[i] < 0.8:
+        y[i] = wp.sin(y[i]) * x[i]
+    z[i] = x[i]
+
+
+@wp.kernel
 def two_arrays(x: F, y: F, z: F):
     i = wp.tid()
     z[i] = wp.sin(x[i])
@@ -343,20 +353,23 @@ def two_arrays(x: F, y: F, z: F):
     z[i] -= wp.sin(y[i])
 
 
-@pytest.mark.parametrize(
-    ("kernel", "text"),
-    [
-        (two_arrays, r"'z' is stored to again after its value was used at"),
-        (both, r"'y' is needed both as it was \(at .*\) and as the kernel left it"),
-        (powers, r"'y' is stored to again after its value was used at"),
-    ],
-)
-def test_two_states_are_warned_of(kernel, text):
-    with pytest.warns(GradientWarning, match=text):
-        warp_op(kernel, "x[n], y[n] -> y[n], z[n]", dim="n", name=f"read_and_written::{kernel.key}")
-    x, y = inputs()
-    with pytest.warns(GradientWarning, match=text):
-        sum(r.sum() for r in as_program(kernel)(x, y)).backward()
+def to_powers(x, y):
+    return y * x.prod(), x
+
+
+def added_to(x, y):
+    new = y + y.sin()
+    return new, new.sin() * x
+
+
+def crossed(x, y):
+    first = torch.where(x > 0.6, y * 0.5, x.sin())
+    return first.sin(), first - first.sin().sin()
+
+
+def now_and_then(x, y):
+    first = torch.where(x > 0.5, y * y, y)
+    return torch.where(x < 0.8, first.sin() * x, first), x
 
 
 def stored_twice(x, y):
@@ -364,11 +377,35 @@ def stored_twice(x, y):
     return first + x, first.sin()
 
 
-def test_an_element_that_is_stored_again_is_a_variable():
-    op = warp_op(twice, "x[n], y[n] -> y[n], z[n]", dim="n", name="read_and_written::stored_again")
-    for call in (op, as_program(twice)):
-        for found, want in zip(gradients(call, *inputs()), gradients(stored_twice, *inputs()), strict=True):
-            close(found, want)
+BOTH = [
+    (twice, stored_twice),
+    (both, added_to),
+    (powers, to_powers),
+    (two_arrays, crossed),
+    (in_some_threads, now_and_then),
+]
+
+
+@pytest.mark.parametrize("make", [as_op, as_program])
+@pytest.mark.parametrize(("kernel", "meaning"), BOTH, ids=lambda f: f.key if hasattr(f, "key") else "")
+def test_an_element_that_is_stored_again_is_a_variable(make, kernel, meaning):
+    call = make(kernel)
+    for found, want in zip(call(*inputs()), meaning(*inputs()), strict=True):
+        close(found, want)
+    for found, want in zip(gradients(call, *inputs()), gradients(meaning, *inputs()), strict=True):
+        close(found, want)
+
+
+def test_an_element_of_another_thread_is_no_variable():
+    @wp.kernel
+    def neighbours(x: F, y: F, z: F):
+        i = wp.tid()
+        y[i] += wp.sin(y[i])
+        z[i] = wp.sin(y[i]) * y[(i + 1) % x.shape[0]]
+
+    text = "'y' is (read here, and written at .*, maybe by another thread|needed both as it was)"
+    with pytest.warns(GradientWarning, match=text):
+        warp_op(neighbours, "x[n], y[n] -> y[n], z[n]", dim="n", name="read_and_written::neighbours")
 
 
 # --- outputs that are read back ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A graph with second derivatives that comes from the cache on disk: the process that reads it never traced it."""
+"""A graph of second derivatives, or with a vmapped op, from the cache on disk: the process that reads it never traced it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,13 @@ w = torch.tensor([1.0, 0.5], dtype=torch.float64).requires_grad_()
 with torch._dynamo.config.patch(trace_autograd_ops=True):
     torch.compile(loss, fullgraph=True)(x, w).backward()
 tangent = torch.compile(lambda x, w: cubic.tangent(x, w, tangent_w=w)[1], fullgraph=True)(x, w)
-hits = counters["aot_autograd"]["autograd_cache_hit"]
-print(json.dumps([x.grad.tolist(), w.grad.tolist(), tangent.tolist(), hits]))
+hits = [counters["aot_autograd"]["autograd_cache_hit"]]
+counters.clear()
+batch = torch.stack([x.detach(), 2.0 * x.detach()]).requires_grad_()
+vmapped = torch.compile(lambda x, w: torch.func.vmap(cubic, (0, None))(x, w), fullgraph=True)
+vmapped(batch, w.detach()).sum().backward()
+hits.append(counters["aot_autograd"]["autograd_cache_hit"])
+print(json.dumps([x.grad.tolist(), w.grad.tolist(), tangent.tolist(), batch.grad.tolist(), hits]))
 """
 
 
@@ -46,8 +51,8 @@ def test_a_second_process_reads_the_graph(tmp_path):
     first, second = (
         json.loads(run_script(SCRIPT, tmp_path / f"run{k}.py", TORCHINDUCTOR_CACHE_DIR=folder)) for k in range(2)
     )
-    want = [[36.0, 72.0], [18.0, 144.0], [1.0, 4.0]]
-    assert first[:3] == want
-    assert second[:3] == want
-    assert first[3] == 0
-    assert second[3] > 0
+    want = [[36.0, 72.0], [18.0, 144.0], [1.0, 4.0], [[3.0, 6.0], [12.0, 24.0]]]
+    assert first[:4] == want
+    assert second[:4] == want
+    assert first[4] == [0, 0]
+    assert all(second[4])

@@ -62,6 +62,14 @@ def _mutated(op: str, plan: OpPlan, values: Mapping[str, Any]) -> Iterator[tuple
                 yield slot, other
 
 
+def check_memories(op: str, plan: OpPlan, values: Mapping[str, Any]) -> None:
+    """Refuse arrays without the memory that their sizes need."""
+    for slot in plan.given_arrays:
+        value = values[slot.name]
+        if isinstance(value, torch.Tensor):
+            check_memory(op, slot, value)
+
+
 def check_memory(op: str, slot: Slot, value: torch.Tensor) -> None:
     """Refuse a tensor whose storage was made smaller than what it needs (FSDP and others free memory so)."""
     if type(value) not in torch_guards.PLAIN or value.is_meta or not value.numel():

@@ -65,6 +65,7 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
 
 def _launcher(plan: OpPlan) -> Launcher:
     launcher = Launcher(plan.kernel, *_options(plan))
+    launcher.suspects = plan.suspects
     if plan.adjoint is not None:
         launcher.reverse = Reverse(plan.kernel.kernel, plan.adjoint, *_options(plan))
     return launcher

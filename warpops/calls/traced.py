@@ -75,7 +75,8 @@ def traced_forward(ways: Ways, /, *arguments: Any) -> Any:
     given = list(arguments)
     for index, slot in enumerate(instance.plan.inputs):
         if slot.role == "inout":
-            given[index] = fresh[slot.name] = given[index].clone(memory_format=torch.contiguous_format)
+            whole = given[index].detach() if slot.severed else given[index]
+            given[index] = fresh[slot.name] = whole.clone(memory_format=torch.contiguous_format)
     ways.ops.forward_into(*given, *(fresh[s.name] for s in instance.plan.fresh))
     return one_or_many(tuple(fresh[slot.name] for slot in ways.plan.returned))
 

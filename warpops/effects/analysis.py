@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..private import warp_source
@@ -15,7 +15,7 @@ from .expressions import evaluate
 from .hazards import find_hazards
 from .joins import meet_must, never_taken
 from .model import ArrayEffects, AxisUse, Effects, LoopNeeds, Site
-from .names import array_arguments, code_of, of_type
+from .names import Code, array_arguments, code_of, of_type, with_body
 from .record import Frame, OutOfBudgetError, Record, RunTimeLoop
 from .state import State
 from .statements import execute
@@ -35,12 +35,16 @@ def analyse(kernel: Any) -> Effects:
     key = warp_source.definition(kernel)
     found = _results.get(key)
     if found is None:
-        found = _results[key] = _analyse(kernel)
+        found = _results[key] = _analyse(kernel, code_of(kernel))
     return found
 
 
-def _analyse(kernel: Any) -> Effects:
-    code = code_of(kernel)
+def analyse_as(kernel: Any, body: Sequence[ast.stmt]) -> Effects:
+    """What a kernel would do whose body were another one, with the user's lines."""
+    return _analyse(kernel, with_body(code_of(kernel), body))
+
+
+def _analyse(kernel: Any, code: Code) -> Effects:
     arrays = array_arguments(kernel)
     record = Record(kernel, arrays, max_unroll(kernel), overwrites_are_copies(kernel), execute, evaluate)
     env = {label: of_type(label, warp_type) for label, warp_type in argument_types(kernel)}

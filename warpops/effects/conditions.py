@@ -13,7 +13,8 @@ def compare(operator: str, left: Value, right: Value) -> Truth:
     """What a comparison says of indices."""
     a, b = left.form, right.form
     if not isinstance(a, Affine) or not isinstance(b, Affine):
-        return NO_TRUTH
+        loose = Said(loose=left.data != right.data)
+        return Truth(Said() if operator == "==" else loose, Said() if operator == "!=" else loose)
     if operator == "<":
         return Truth(_less(a, b), _less(b, a, 1))
     if operator == "<=":
@@ -45,7 +46,9 @@ def _impossible(less: Less) -> frozenset[Size] | None:
 
 def _together(a: Said, b: Said) -> Said:
     """What is said where both hold."""
-    return Said(a.facts | b.facts, a.exact and b.exact, a.never if a.never is not None else b.never)
+    never = a.never if a.never is not None else b.never
+    # Two bounds of data, ``low[j] <= x and x < high[j]``, may choose one thread.
+    return Said(a.facts | b.facts, a.exact and b.exact, never, (a.loose and b.exact) or (b.loose and a.exact))
 
 
 def _one_of(a: Said, b: Said) -> Said:
@@ -53,7 +56,7 @@ def _one_of(a: Said, b: Said) -> Said:
     never = None if a.never is None or b.never is None else a.never | b.never
     if a.exact and b.exact and a.facts == b.facts:
         return Said(a.facts, True, never)
-    return Said(a.facts & b.facts, False, never)
+    return Said(a.facts & b.facts, False, never, a.loose or b.loose)
 
 
 def both(a: Truth, b: Truth) -> Truth:
@@ -75,6 +78,7 @@ def condition_of(value: Value, site: Site, holds: bool) -> Condition:
         exact=said.exact,
         below=limits(said.facts) if said.exact else None,
         never=said.never,
+        loose=said.loose,
         site=site,
         tokens=value.tokens,
         holds=holds,

@@ -111,13 +111,14 @@ class Clamped:
     """An index that isn't negative (``low``), and below each of ``bounds`` that is above 0.
 
     An inner ``wp.min(i, n - 1)`` is below ``i + 1`` and ``n``; where ``n`` is 0 it is out of bounds. ``turns`` is the coordinate
-    that ``(i + 1) % n`` takes around.
+    that ``(i + 1) % n`` takes around, and ``i % n`` (``at_once``), which expects more threads than ``n``.
     """
 
     low: bool
     bounds: frozenset[Affine] = frozenset()
     varies: Coordinates = NONE
     turns: Coord | None = None
+    at_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -276,12 +277,14 @@ class Said:
     """What a condition says where it holds: ``facts``, which it implies.
 
     ``exact``: it says no more, so that where they hold it does. ``never`` are sizes under which it can't hold (None: it may):
-    they suffice, and needn't be all.
+    they suffice, and needn't be all. ``loose``: it may well hold for many threads: data is compared with a number, besides
+    what is exact.
     """
 
     facts: Facts = NO_FACTS
     exact: bool = False
     never: frozenset[Size] | None = None
+    loose: bool = False
 
 
 @dataclass(frozen=True)

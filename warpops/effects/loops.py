@@ -126,9 +126,10 @@ def _loop_variable(loop: int, forms: list[Form | None]) -> Loop:
     step = forms[2] if len(forms) > 2 else Affine(None, 1)
     stride = literal(step) if isinstance(step, Affine) else None
     first = literal(start) if isinstance(start, Affine) else None
-    if stride is None or stride == 0:
+    grows = isinstance(step, Affine) and isinstance(step.base, Shape) and step.offset >= 0
+    if stride == 0 or (stride is None and not grows):
         return Loop(loop, stride=stride_of(start, step))
-    if stride < 0:
+    if stride is not None and stride < 0:
         last = literal(stop) if isinstance(stop, Affine) else None
         upper = Affine(start.base, start.offset + 1) if isinstance(start, Affine) else None
         full = stride == -1 and last == -1
@@ -139,7 +140,7 @@ def _loop_variable(loop: int, forms: list[Form | None]) -> Loop:
         and start.offset >= 0
         and (isinstance(start.base, (Coord, Shape)) or (isinstance(start.base, Loop) and start.base.nonneg))
     )
-    on = stride_of(start, step) if stride > 1 else None
+    on = stride_of(start, step) if stride != 1 else None
     return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1, stride=on)
 
 

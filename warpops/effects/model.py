@@ -226,6 +226,8 @@ class Hazard:
     arrays: tuple[str, ...] = ()
     unless: Premise | None = None
     """Sizes under which there is none."""
+    late: bool = False
+    """They are those of nearly every launch: it is told of the launches that aren't so."""
 
     @property
     def refused(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -71,6 +71,15 @@ class Reader(ast.NodeVisitor):
         self.last_reads: dict[str, int] = {}
         for statement in body:
             self.visit(statement)
+
+    def found(self) -> dict[str, Any]:
+        """What ``Code`` keeps of it."""
+        return {
+            "stored_into": frozenset(self.here.parts),
+            "looped": frozenset().union(*(loop.assigned for loop in self.loops.values())),
+            "last_reads": self.last_reads,
+            "loops": self.loops,
+        }
 
     def generic_visit(self, node: ast.AST) -> None:
         for name in node._fields:
@@ -197,7 +206,6 @@ def code_of(owner: Any) -> Code:
         body = tuple(warp_source.tree_of(owner).body)
         file, first_line = warp_source.source_location(owner)
         function = warp_source.python_function(owner)
-        reader = Reader(body)
         code = _codes[key] = Code(
             func=function,
             body=body,
@@ -205,13 +213,15 @@ def code_of(owner: Any) -> Code:
             # Warp doesn't note the line of an overload.
             first_line=first_line or int(function.__code__.co_firstlineno),
             lines=warp_source.source_lines(owner),
-            stored_into=frozenset(reader.here.parts),
-            looped=frozenset().union(*(loop.assigned for loop in reader.loops.values())),
             closure=warp_source.closure_of(function),
-            last_reads=reader.last_reads,
-            loops=reader.loops,
+            **Reader(body).found(),
         )
     return code
+
+
+def with_body(code: Code, body: Sequence[ast.stmt]) -> Code:
+    """The code, with another body."""
+    return replace(code, body=tuple(body), **Reader(body).found())
 
 
 _SETTERS = {"transform_set_translation": "p", "transform_set_rotation": "q"}

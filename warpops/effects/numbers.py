@@ -22,6 +22,7 @@ from .forms import (
     Scaled,
     Shape,
     Unknown,
+    bare_coordinate,
     literal,
     replace,
     varies,
@@ -287,7 +288,8 @@ def _modulo(value: Value, divisor: Form | None) -> Form | None:
     """A remainder lies within the divisor either way: Warp wraps a negative index once."""
     if isinstance(divisor, Affine) and divisor.offset == 0 and isinstance(divisor.base, (Shape, Arg)):
         turns = value.form.base if isinstance(value.form, Affine) and isinstance(value.form.base, Coord) else None
-        return Clamped(True, frozenset({divisor}), value.varies, turns)
+        at_once = isinstance(value.form, Affine) and bare_coordinate(value.form) is not None
+        return Clamped(True, frozenset({divisor}), value.varies, turns, at_once)
     return None
 
 

@@ -43,24 +43,33 @@ def raced(name: str, stores: Sequence[Access], rank: int | None, apart: Coordina
     if not rank:
         return None
 
-    def found(store: Access, more: str, unless: Premise | None = None) -> Hazard:
-        text = f"to one element of '{name}'{more}, and the adjoint takes any of them"
-        return Hazard("shared", store.site, f"several threads {'may ' if more else ''}store {text}", (name,), unless)
+    def found(store: Access, more: str, unless: Premise | None = None, late: bool = False) -> Hazard:
+        text = f"several threads {'may ' if more else ''}store to one element of '{name}'{more}"
+        message = f"{text}, and the adjoint takes any of them"
+        return Hazard("shared", store.site, message, (name,), unless, late)
 
+    later: Hazard | None = None
     flowing = [store for store in stores if store.active and not store.possible]
     for store in flowing:
-        if any(_shares(store, coordinate) for coordinate in apart if coordinate < rank):
-            return found(store, "")
+        shared = [coordinate for coordinate in apart if coordinate < rank and _shares(store, coordinate)]
+        if shared:
+            sure = any(not _under(store, coordinate) for coordinate in shared)
+            return found(store, "" if sure else " (under a condition on data)")
     for store in flowing:
         for coordinate in range(rank):
             axis = _merging(store, coordinate)
             if axis is not None:
-                form = store.pattern[axis]
-                return found(store, f" ({_described(form, axis)})", _turn(form))
+                form, unless = store.pattern[axis], _turn(store.pattern[axis])
+                around = isinstance(form, Clamped) and form.at_once
+                late = unless is not None and isinstance(unless.right, tuple) and not around
+                race = found(store, f" ({_described(form, axis)})", unless, late)
+                if not late:
+                    return race
+                later = later or race
     for one, other in combinations(flowing, 2):
         if _meet(one, other, rank):
             return found(one, f" (here and at {other.site})")
-    return None
+    return later
 
 
 def _shares(store: Access, coordinate: int) -> bool:
@@ -96,19 +105,32 @@ def _pinned(store: Access) -> bool:
 
 def _free(store: Access, coordinate: int) -> bool:
     """Whether the conditions of a store leave more than one thread along a coordinate, for all that is known."""
-    if any(coordinate in c.varies and not c.exact for c in store.conditions):
+    if _chosen_by(_under(store, coordinate)):
         return False
     return not closure(store.facts, Affine(Coord(coordinate))).pinned(Coord(coordinate))
+
+
+def _under(store: Access, coordinate: int) -> list[Condition]:
+    """The conditions on a coordinate that say more than how it compares."""
+    return [c for c in store.conditions if coordinate in c.varies and not c.exact]
+
+
+def _chosen_by(conditions: Sequence[Condition]) -> bool:
+    """Whether conditions may choose one thread of several: one bound of data doesn't."""
+    return bool(conditions) and not (len(conditions) == 1 and conditions[0].loose)
 
 
 def _merging(store: Access, coordinate: int) -> int | None:
     """The one axis whose index depends on a coordinate, where it may well be the same for several."""
     axes = [axis for axis, form in enumerate(store.pattern) if coordinate in varies(form)]
-    if len(axes) != 1 or not _plain(store.pattern) or any(coordinate in c.varies for c in _choosing(store)):
+    if len(axes) != 1 or not _plain(store.pattern):
+        return None
+    if _chosen_by([c for c in _choosing(store) if coordinate in c.varies]):
         return None
     form = store.pattern[axes[0]]
-    if _stride(form) is not None:
-        return axes[0]
+    stride = _stride(form)
+    if stride is not None:
+        return None if _ends_before(form, stride, store.facts) else axes[0]
     if isinstance(form, Unknown):
         # Two parts of one coordinate, ``i // 2`` and ``i % 2``, may well make the whole of it.
         return axes[0] if form.merges == 1 or (form.merges and not form.derived) else None
@@ -121,10 +143,17 @@ def _stride(form: Form) -> Stride | None:
     return loop.stride if isinstance(loop, (Loop, Unknown)) else None
 
 
+def _ends_before(form: Form, stride: Stride, facts: Facts) -> bool:
+    """Whether an index that goes on by a step stays below it: it is where it began."""
+    step = Affine(None, stride.step) if isinstance(stride.step, int) else Affine(stride.step)
+    return isinstance(form, Affine) and closure(facts, form, step).less(form, step)
+
+
 def _described(form: Form, axis: int) -> str:
     stride = _stride(form)
     if stride is not None:
-        step = stride.step if isinstance(stride.step, int) else limit(stride.step).base
+        base = stride.step if isinstance(stride.step, int) else limit(stride.step).base
+        step = f"{base[0]}.shape[{base[1]}]" if isinstance(base, tuple) else base
         return f"index {axis} begins at coordinate {stride.coordinate} and goes on by {step}"
     return form.reason.removeprefix("computed: ") if isinstance(form, Unknown) else f"index {axis}"
 

@@ -21,7 +21,8 @@ class Condition:
 
     ``coords``, ``data`` and ``varies`` tell what it depends on, as of a ``Value``. Where it is ``exact``, the facts that it
     adds to the state are all that it says; ``below`` are they where each is an upper bound of a coordinate. ``never`` are
-    sizes under which it holds for no thread (None: there are no such sizes). A ``partial`` one comes from an exit that some
+    sizes under which it holds for no thread (None: there are no such sizes). A ``loose`` one may well hold for many threads
+    along each coordinate that it depends on. A ``partial`` one comes from an exit that some
     threads take inside a branch: it holds only for those that took the branch.
     """
 
@@ -33,6 +34,7 @@ class Condition:
     below: frozenset[Size] | None = None
     never: frozenset[Size] | None = None
     tokens: Tokens = NO_TOKENS
+    loose: bool = False
     partial: bool = False
     turn: bool = False
     """The condition of a loop, true at each turn."""

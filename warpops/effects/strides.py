@@ -21,7 +21,7 @@ def stride(start: Form | None, step: Form | None) -> Stride | None:
 
 
 def strides(record: Record, frame: Frame, node: ast.For | ast.While, names: set[str]) -> dict[str, Stride]:
-    """The variables that each turn of a loop steps once: ``k += n``."""
+    """The variables that each turn of a loop steps once: ``k += n``. Not where one turn is all: ``while k < n``."""
     found: dict[str, Stride] = {}
     for name, step, used in frame.code.ask(_steps, node):
         start = frame.env.get(name)
@@ -40,9 +40,16 @@ def _steps(node: ast.For | ast.While) -> list[tuple[str, ast.expr, set[str]]]:
     found = []
     for statement in node.body:
         name, step = _stepped(statement)
-        if step is not None and name not in Reader(s for s in node.body if s is not statement).here.assigned:
+        if step is None or (statement is node.body[-1] and _is_below(node, name, step)):
+            continue
+        if name not in Reader(s for s in node.body if s is not statement).here.assigned:
             found.append((name, step, {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}))
     return found
+
+
+def _is_below(loop: ast.For | ast.While, name: str, limit: ast.expr) -> bool:
+    """Whether a loop goes on while a variable is below a limit."""
+    return isinstance(loop, ast.While) and ast.unparse(loop.test) == f"{name} < {ast.unparse(limit)}"
 
 
 def _stepped(statement: ast.stmt) -> tuple[str, ast.expr | None]:

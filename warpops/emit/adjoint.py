@@ -108,6 +108,8 @@ def zero_gradients(w: Writer) -> None:
 def write_backward_into(w: Writer) -> None:
     """The adjoint launch over given buffers: cotangents, which it may change, and gradients, which it fills."""
     with w.text.function(w.function("backward_into"), [*backward_arguments(w), *buffers(w)]):
+        if w.plan.given_arrays:
+            checks.check_memories(w)
         zero_gradients(w)
         checks.describe_inputs(w, compare=False)
         device = checks.find_device(w)

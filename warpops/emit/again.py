@@ -16,7 +16,7 @@ from ..plan.model import Slot
 from ..private import torch_modes
 from . import checks
 from .adjoint import backward_arguments, buffers, grad_name, zero_gradients
-from .forward import number
+from .forward import number, private_copy
 from .packed import packed_value
 from .text import tuple_of
 from .writer import Writer
@@ -110,7 +110,7 @@ def _write_forward(w: Writer) -> tuple[Key, ...]:
             text.add(f"{slot.name} = {w.torch}.{made}, {options})")
         for slot in plan.given_arrays:
             if slot.role == "inout":
-                text.add(f"{slot.name} = {slot.name}.clone(memory_format={w.torch}.contiguous_format)")
+                text.add(f"{slot.name} = {private_copy(w, slot)}")
         if extends:
             _launch(w, f"{given} + {w.tuple_of(plan.fresh)}" if plan.fresh else given)
         else:

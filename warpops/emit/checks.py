@@ -130,6 +130,11 @@ def check_mutated(w: Writer) -> None:
         w.text.add(f"{check}({w.values()})")
 
 
+def check_memories(w: Writer) -> None:
+    """A remembered launch sees a null pointer itself."""
+    w.text.add(f"{w.provide('check_memories', partial(overlap.check_memories, w.op, w.plan))}({w.values()})")
+
+
 def separate(w: Writer) -> None:
     """In compiled code: read from private copies of what shares memory with a mutated array."""
     if w.plan.mutated:

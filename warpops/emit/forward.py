@@ -40,6 +40,8 @@ def number(value: Any) -> str:
 
 def _begin(w: Writer, copied: tuple[Slot, ...] = ()) -> tuple[str, Sizes]:
     """What every launch starts with: compare, find the device, bind sizes."""
+    if w.plan.given_arrays:
+        checks.check_memories(w)
     checks.describe_inputs(w, copied=copied)
     device = checks.find_device(w)
     checks.check_handles(w, device)
@@ -64,10 +66,16 @@ def write_forward(w: Writer) -> None:
         checks.check_reach(w, sizes, shapes, dims, device)
         allocate(w, shapes, device)
         for slot in copied:
-            w.text.add(f"{slot.name} = {slot.name}.clone(memory_format={w.torch}.contiguous_format)")
+            w.text.add(f"{slot.name} = {private_copy(w, slot)}")
         w.step.forward(w, shapes, (*plan.fresh, *copied), dims, device)
         if plan.returned:
             w.text.add(f"return {', '.join(slot.name for slot in plan.returned)}")
+
+
+def private_copy(w: Writer, slot: Slot) -> str:
+    """What the launch works on in an in-out array's place; no gradient passes the copy of one that gets none."""
+    ended = ".detach()" if slot.severed else ""
+    return f"{slot.name}{ended}.clone(memory_format={w.torch}.contiguous_format)"
 
 
 def allocate(w: Writer, shapes: Shapes, device: str) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 import torch
 import warp as wp
 
+from ..effects import Hazard
 from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
 from ..private.short import FAST
 from . import cuda, devices, native, switch
 from .packing import BOUNDS, Image, Layout, argument_image, argument_layout, number_format
+from .races import tell_races
 
 _lock = locks.reentrant()
 
@@ -55,13 +57,26 @@ class Place:
 class Launcher:
     """Launches one concrete kernel, on any device."""
 
-    __slots__ = ("_layout", "_places", "block_dim", "checked", "kernel", "rank", "reverse", "signature", "tiled")
+    __slots__ = (
+        "_layout",
+        "_places",
+        "block_dim",
+        "checked",
+        "kernel",
+        "rank",
+        "reverse",
+        "signature",
+        "suspects",
+        "tiled",
+    )
 
     def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
         self.reverse: Any = None
         """What launches the adjoint, where that isn't the kernel's own."""
         self.checked: Any = None
         """What launches in its place where indices are compared."""
+        self.suspects: tuple[Hazard, ...] = ()
+        """What the adjoint has wrong at some sizes. A launch that is recalled is of sizes that were told of."""
         self.signature = signature
         self.kernel = signature.kernel
         self.block_dim = block_dim
@@ -168,6 +183,8 @@ class Launcher:
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         """Launch the kernel's adjoint over ``dims``."""
+        if self.suspects:
+            tell_races(self.signature, self.suspects, dims, self._unpack(arguments))
         if self.reverse is not None:
             self.reverse.adjoint(device, dims, arguments, adjoints)
         else:

@@ -98,7 +98,10 @@ def by_hand(start: Start) -> Launch:
         made = bytearray(image.packed)
         for index, at in image.places:
             if tensors[index] is not None:
-                _POINTER.pack_into(made, at, _POINTER.unpack_from(made, at)[0] + tensors[index].data_ptr())
+                pointer = tensors[index].data_ptr()
+                if not pointer:
+                    raise UncertainError
+                _POINTER.pack_into(made, at, _POINTER.unpack_from(made, at)[0] + pointer)
         for source, at, count in image.copies:
             made[at : at + count] = numbers[source : source + count]
         for left, span, right, more in image.apart:

@@ -35,7 +35,13 @@ _SNIPPET = """
         for (uint32_t k = 0; k < start->size; ++k) made[k] = packed[k];
         for (uint32_t k = 0; k < start->places; ++k, place += 2) {
             void* tensor = ((Item)start->item)(tensors, place[0]);
-            if ((uint64_t)tensor != start->none) *(char**)(made + place[1]) += (uint64_t)((DataPtr)start->data_ptr)(tensor);
+            if ((uint64_t)tensor == start->none) continue;
+            void* memory = ((DataPtr)start->data_ptr)(tensor);
+            if (!memory) {
+                ((Raise)start->raise)((void*)start->uncertain);
+                return;
+            }
+            *(char**)(made + place[1]) += (uint64_t)memory;
         }
         for (uint32_t k = 0; k < start->copies; ++k, place += 3)
             for (uint32_t b = 0; b < place[2]; ++b) made[place[1] + b] = numbers[place[0] + b];

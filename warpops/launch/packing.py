@@ -30,7 +30,8 @@ class OutdatedError(Exception):
 
 
 class UncertainError(Exception):
-    """A remembered launch can't be sure of this call: arrays may overlap, or Warp is recording what is launched."""
+    """A remembered launch can't be sure of this call: arrays may overlap or have no memory, or Warp is recording what is
+    launched."""
 
 
 NOT_RECALLED = (*PACK_ERRORS, OutdatedError, UncertainError)
@@ -83,6 +84,12 @@ def descriptor(shape: Sequence[int], strides: Sequence[int], itemsize: int, flag
     return struct.pack(f"=16x{rank}i{unused}{rank}i{unused}HH4x", *shape, *steps, rank, flags)
 
 
+def _is_empty(packed: bytes) -> bool:
+    """Whether the array of a descriptor has no element."""
+    rank: int = struct.unpack_from("=H", packed, 48)[0]
+    return 0 in struct.unpack_from(f"={rank}i", packed, 2 * POINTER)
+
+
 class _Parts:
     """Where the leaves of a concrete kernel's arguments are in its argument struct."""
 
@@ -133,7 +140,8 @@ class Image:
     second: int
     """Where the explicit adjoints start; 0 where there are none."""
     places: tuple[tuple[int, int], ...]
-    """For each pointer, which tensor's it is and where it goes: the arrays' in order, then their adjoints'."""
+    """For each pointer, which tensor's it is and where it goes: the arrays' in order, then their adjoints'. Those of empty
+    ones stay null, which no other one is, unless its memory was freed."""
     copies: tuple[tuple[int, int, int], ...]
     """For each number, where it is in what ``number_format`` packs, where it goes, and how many bytes."""
     apart: tuple[tuple[int, int, int, int], ...] = ()
@@ -183,15 +191,17 @@ def argument_image(
             numbers += size
             continue
         packed[offset : offset + DESCRIPTOR] = descriptors[array]
-        places.append((array, offset))
+        found_at = [(array, offset)]
         if explicit is not None:
-            places.append((len(descriptors) + array, offset + POINTER))
+            found_at.append((len(descriptors) + array, offset + POINTER))
             given = next(plain) if _has_explicit_adjoint(leaf) else None
             if given is not None:
                 packed[second + offset : second + offset + DESCRIPTOR] = given
-                places.append((len(descriptors) + array, second + offset))
+                found_at.append((len(descriptors) + array, second + offset))
+        if not _is_empty(descriptors[array]):
+            places += found_at
         array += 1
-    own = [offset for index, offset in places if index < len(descriptors) and offset < (second or found.total)]
+    own = {index: offset for index, offset in places if index < len(descriptors) and offset < (second or found.total)}
     pairs = tuple((own[index], span, own[other], more) for index, span, other, more in apart)
     starts = [*found.offsets, *(second + offset for offset in found.offsets if second)]
     return Image(bytes(packed), second, tuple(places), tuple(copies), pairs, tuple(starts))

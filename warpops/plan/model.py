@@ -81,6 +81,11 @@ class Slot:
         return None if self.init == "empty" else 0 if self.init == "zeros" else self.init
 
     @property
+    def severed(self) -> bool:
+        """An in-out array that gets no gradient, though its type could have one."""
+        return self.role == "inout" and self.leaf.differentiable and not self.differentiable
+
+    @property
     def is_array(self) -> bool:
         return self.leaf.is_array
 
@@ -119,6 +124,8 @@ class OpPlan:
     hazards: tuple[Hazard, ...]
     adjoint: AdjointPlan | None = None
     """How the kernel is rewritten for the adjoint launch; None where it runs the user's own."""
+    suspects: tuple[Hazard, ...] = ()
+    """Hazards of launches of some sizes, which are told of when there is one."""
 
     @cached_property
     def name(self) -> str:

@@ -44,6 +44,9 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
             f"kernel's argument 'device' ({kernel.file}:{kernel.line})"
         )
     gradient, why = _gradient_policy(kernel, declaration, choice, slots)
+    hazards = [h for h in choice.hazards if h.unless is None or not holds(h.unless, extents, names)]
+    if gradient != "adjoint":
+        hazards = []
     return OpPlan(
         kernel=kernel,
         declaration=declaration,
@@ -55,12 +58,9 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
         device_argument=device_argument,
         gradient=gradient,
         gradient_why=why,
-        hazards=tuple(
-            h
-            for h in choice.hazards
-            if gradient == "adjoint" and not (h.unless is not None and holds(h.unless, extents, names))
-        ),
+        hazards=tuple(h for h in hazards if not h.late),
         adjoint=choice.plan if gradient == "adjoint" else None,
+        suspects=tuple(h for h in hazards if h.late),
     )
 
 

@@ -382,7 +382,7 @@ class Run:
         arrays = [self._rebuild(argument, private) for argument in event.arguments]
         adjoints: list[Any] = []
         for (label, _), array in zip(warp_types.argument_types(kernel), arrays, strict=True):
-            known = event.effects.arrays.get(label)
+            known = choice.effects.arrays.get(label)
             if isinstance(array, wp.array):
                 if array.grad is not None and known is not None and known.misled:
                     raise GradientError(

@@ -117,13 +117,14 @@ class Writer:
     memories: list[ast.stmt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._types: list[tuple[Any, str]] = []
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
         setters_as_stores(self.source)
         cast_unrolled(self.source, self.plan.loops)
         replace_builtins(self.source, self.plan.remainders, self.named)
-        for array, variable in as_variables(self.source, self.plan.own).items():
-            self.types[variable] = warp_code.plain_type(self.types[array].dtype)
+        for array, variable in as_variables(self.source, self.plan.own, self._where_there_is_one).items():
+            self.types[variable] = self._element_type(array)
         vectors, _ = local_arrays(self.source)
         self.stores = self.stores - stores_into(self.source, vectors)
         as_vectors(self.source, vectors, self.named)
@@ -142,7 +143,6 @@ class Writer:
         self.declared: set[str] = set()
         self.unrolled = 0
         """The unrolled loops around."""
-        self._types: list[tuple[Any, str]] = []
 
     def write(self) -> str:
         body, _ = self._block(self.body, set(self.source.parameters))
@@ -182,6 +182,24 @@ class Writer:
         for call, _ in calls_in(self.source, body):
             call.func = new(call.func)
             call.args = [new(argument) for argument in call.args]
+
+    def _element_type(self, array: str) -> Any:
+        struct, *fields = array.split(".")
+        found = self.types[struct]
+        for one in fields:
+            found = warp_types.struct_fields(found)[one]  # type: ignore[index]
+        return warp_code.plain_type(found.dtype)
+
+    def _where_there_is_one(self, array: str, element: ast.Subscript, load: ast.stmt) -> list[ast.stmt]:
+        """The load of an element that the thread may have no need of, as a variable's first value."""
+        indices = element.slice.elts if isinstance(element.slice, ast.Tuple) else [element.slice]
+        inside = " and ".join(
+            f"-{array}.shape[{axis}] <= {ast.unparse(index)} < {array}.shape[{axis}]"
+            for axis, index in enumerate(indices)
+        )
+        assert isinstance(load, ast.Assign)
+        nothing = ast.Assign(load.targets, self._nothing(self._element_type(array)))
+        return [nothing, ast.If(ast.parse(inside, mode="eval").body, [load], [])]
 
     # --- statements ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..effects.analysis import analyse_as
 from ..effects.model import Effects, Hazard, LoopNeeds, Site
 from ..effects.names import Code, code_of
 from ..private import warp_code, warp_source
@@ -22,7 +23,7 @@ from .flow import Place, builtin_name
 from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
 from .needs import LoopPlanner
-from .own import own_elements
+from .own import as_variables, doubtful, own_elements
 from .source import Source, UnreadableError, read
 
 
@@ -50,41 +51,59 @@ _chosen: weakref.WeakKeyDictionary[Any, Choice] = weakref.WeakKeyDictionary()
 
 def _choose(kernel: Any, effects: Effects) -> Choice:
     own = _own(kernel, effects)
-    plan = plan_adjoint(kernel, effects, own)
+    if own:
+        seen = _seen(kernel, effects, own)
+        plan = plan_adjoint(kernel, seen, own)
+        if isinstance(plan, AdjointPlan) and len(_left(seen)) < len(_left(effects)):
+            return Choice(plan, _left(seen), _run_once(seen))
+    plan = plan_adjoint(kernel, effects)
     if isinstance(plan, AdjointPlan):
-        arrays = {n: replace(a, replayed=False) for n, a in effects.arrays.items()}
-        rest = tuple(h for h in effects.hazards if not _cured(h, own))
-        return Choice(plan, rest, replace(effects, arrays=arrays))
+        return Choice(plan, _left(effects), _run_once(effects))
     if plan is None:
         return Choice(None, effects.hazards, effects)
-    hazards = (replace(h, message=f"{h.message}; {plan}") if _cured(h, own) else h for h in effects.hazards)
+    hazards = (replace(h, message=f"{h.message}; {plan}") if h.kind in CURED else h for h in effects.hazards)
     return Choice(None, tuple(hazards), effects)
 
 
-def _cured(hazard: Hazard, own: frozenset[str]) -> bool:
-    return hazard.kind in CURED or (hazard.kind == "restored" and own.issuperset(hazard.arrays))
+def _left(effects: Effects) -> tuple[Hazard, ...]:
+    """What stays wrong in the rewritten kernel."""
+    return tuple(h for h in effects.hazards if h.kind not in CURED)
+
+
+def _run_once(effects: Effects) -> Effects:
+    return replace(effects, arrays={n: replace(a, replayed=False) for n, a in effects.arrays.items()})
 
 
 def _own(kernel: Any, effects: Effects) -> frozenset[str]:
-    """The arrays whose elements are stored to again, and can be variables.
-
-    A variable is computed again, of arrays as the adjoint has them: where another is read and written, that may not be what
-    the kernel read, and the hazard stays.
-    """
-    arrays = {
-        a: effects.arrays[a].ndim for h in effects.hazards if h.kind == "restored" for a in h.arrays if "." not in a
-    }
-    if any(known.read and known.written for name, known in effects.arrays.items() if name not in arrays):
+    """The arrays whose elements can be variables, if that may help: one is stored to again, or needed before and after."""
+    wanted = {a for h in effects.hazards if h.kind in ("restored", "overwritten") for a in h.arrays}
+    shared = {a for h in effects.hazards if h.kind == "shared" for a in h.arrays}
+    arrays = {n: a.ndim for n, a in effects.arrays.items() if a.written and a.reads_back and n not in shared}
+    if not wanted & arrays.keys():
         return frozenset()
     try:
-        return own_elements(read(kernel), arrays) if arrays else frozenset()
+        found = own_elements(read(kernel), arrays)
     except UnreadableError:
         return frozenset()
+    return found if wanted & found else frozenset()
 
 
-def plan_adjoint(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan | Refusal | None:
+def _seen(kernel: Any, effects: Effects, own: frozenset[str]) -> Effects:
+    """What the kernel does with variables for these elements. Its arrays' roles stay those of the user's own."""
+    source = read(kernel)
+    unsure = doubtful(source, own)
+    as_variables(source, own)
+    seen = analyse_as(kernel, ast.fix_missing_locations(source.tree).body)
+    arrays = {
+        n: replace(a, before=seen.arrays[n].before, after=seen.arrays[n].after, measured=a.measured or n in unsure)
+        for n, a in effects.arrays.items()
+    }
+    return replace(seen, arrays=arrays, handles=effects.handles)
+
+
+def plan_adjoint(kernel: Any, effects: Effects, own: frozenset[str] = frozenset()) -> AdjointPlan | Refusal | None:
     """How the adjoint of a kernel is made right; None where Warp's own is."""
-    if not any(_cured(hazard, own) for hazard in effects.hazards):
+    if not own and not any(hazard.kind in CURED for hazard in effects.hazards):
         return None
     if not warp_code.is_rewritable(kernel):
         return Refusal("the kernel was made in a way of its own")
