@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 import warp as wp
 
 import kernels
+from kinds import KINDS, rows
 from support import check_against, close, compiled, inductor, leaf, values_and_grads
 from warpops import ArgumentError, warp_op
 
@@ -46,26 +48,26 @@ def cuda(*shape):
     return torch.randn(*shape, device="cuda")
 
 
-CASES = {
-    "product": (kernels.product_op, kernels.product_, lambda: (cuda(1000), cuda(1000))),
-    "two outputs": (kernels.spring_op, kernels.spring_, lambda: (cuda(33, 3), cuda(33))),
-    "in-out": (kernels.multiply_op, lambda x, y: x * y, lambda: (cuda(33), cuda(33))),
-    "grid": (kernels.gauss_op, kernels.gauss_, lambda: (cuda(33), cuda(17))),
-    "strided": (
-        lambda x: kernels.triple_op(x.t()[::2]),
-        lambda x: kernels.triple_(x.t()[::2]),
-        lambda: (cuda(20, 30),),
-    ),
-    "tiled": (tile_op, lambda x: (x * x).sum(1), lambda: (cuda(9, 64),)),
-    "empty": (kernels.product_op, kernels.product_, lambda: (cuda(0), cuda(0))),
-}
+def on_cuda(value):
+    return value.cuda() if isinstance(value, torch.Tensor) and value.ndim else value
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", rows("cuda"))
 @pytest.mark.parametrize("run", [lambda f: f, compiled], ids=["eager", "compiled"])
-def test_values_and_gradients(case, run):
-    op, reference, make = CASES[case]
-    check_against(run(op), reference, make(), rtol=1e-3, atol=1e-4)
+def test_values_and_gradients(name, run):
+    kind = KINDS[name]
+    given = [on_cuda(value) for value in kind.draw()]
+    replace(kind, accuracy=10 * kind.accuracy).agree(run(kind.call), given)
+
+
+def test_more_threads_than_a_block(mode):
+    for op, reference, given in (
+        (kernels.product_op, kernels.product_, (cuda(1000), cuda(1000))),
+        (kernels.gauss_op, kernels.gauss_, (cuda(33), cuda(17))),
+        (kernels.triple_op, kernels.triple_, (cuda(60, 20).t()[::2],)),
+        (tile_op, lambda x: (x * x).sum(1), (cuda(9, 64),)),
+    ):
+        check_against(mode(op), reference, given, rtol=1e-3, atol=1e-4)
 
 
 def test_inductor():

@@ -8,6 +8,7 @@ import warp as wp
 from torch.utils import _pytree
 
 import kernels
+from kinds import KINDS, rows
 from support import check_against, close, compiled, graph_count, inductor, leaf
 from warpops import warp_op
 
@@ -21,58 +22,38 @@ def mean_length(p: wp.array[wp.vec3], n: int, y: wp.array[float]):
 mean_length_op = warp_op(mean_length, "p[m] -> y[1]", dim="m", init="zeros")
 
 
-# --- backends ---------------------------------------------------------------------------------------------------------
-
-KINDS = {
-    "two inputs": (kernels.product_op, kernels.product_, lambda: (torch.randn(5), torch.randn(5))),
-    "two outputs": (kernels.spring_op, kernels.spring_, lambda: (torch.randn(4, 3), torch.rand(4))),
-    "in-out": (kernels.multiply_op, lambda x, y: x * y, lambda: (torch.randn(4), torch.randn(4))),
-    "grid": (kernels.gauss_op, kernels.gauss_, lambda: (torch.randn(4), torch.randn(3))),
-    "accumulating": (
-        lambda x: kernels.scatter_op(x, torch.tensor([0, 2, 2], dtype=torch.int32), 3),
-        lambda x: torch.zeros(3).index_add(0, torch.tensor([0, 2, 2]), x * x),
-        lambda: (torch.randn(3),),
-    ),
-    "partly filled": (
-        lambda x: kernels.keep_op(x, torch.tensor([True, False, True])),
-        lambda x: x * x * torch.tensor([1.0, 0.0, 1.0]),
-        lambda: (torch.randn(3),),
-    ),
-    "numbers": (
-        lambda x: kernels.mixed_op(x, 2.0, 3, True),
-        lambda x: kernels.mixed_(x, 2.0, 3, True),
-        lambda: (torch.randn(3),),
-    ),
-    "strided": (
-        lambda x: kernels.triple_op(x.t()[::2]),
-        lambda x: kernels.triple_(x.t()[::2]),
-        lambda: (torch.randn(4, 6),),
-    ),
-}
+# --- kinds and backends -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_kinds(kind):
-    op, reference, make = KINDS[kind]
-    check_against(compiled(op), reference, make())
+@pytest.mark.parametrize("name", rows("compiled"))
+def test_kinds(name):
+    kind = KINDS[name]
+    kind.agree(compiled(kind.call), kind.draw())
 
 
-def test_every_kind_under_inductor():
-    """All in one graph (it compiles once), between neighbours that Inductor fuses."""
+UNDER_INDUCTOR = (
+    *("two inputs", "two outputs", "in-out", "grid", "numbers", "strided", "accumulating", "partly filled"),
+    *("struct", "changed in place, and an output"),
+)
 
-    tensors = [t for kind in KINDS.values() for t in kind[2]()]
-    counts = {name: len(make()) for name, (_, _, make) in KINDS.items()}
 
-    def run(column, *tensors):
-        results, position = [], 0
-        for name, kind in KINDS.items():
-            given = tensors[position : position + counts[name]]
-            got = kind[column](*(t * 1.5 for t in given))
-            results += [r.sin() for r in (got if isinstance(got, tuple) else (got,))]
-            position += counts[name]
+@pytest.mark.slow
+def test_kinds_under_inductor():
+    """In one graph (it compiles once), between neighbours that Inductor fuses. The others differ by nothing that it sees."""
+    chosen = [KINDS[name] for name in UNDER_INDUCTOR]
+    draws = [kind.draw() for kind in chosen]
+
+    def run(which, *tensors):
+        tensors, results = list(tensors), []
+        for kind, given in zip(chosen, draws, strict=True):
+            function, own = kind.of(which(kind), given)
+            results += [r.sin() for r in function(*(tensors.pop(0) * 1.5 for _ in own))]
         return tuple(results)
 
-    check_against(inductor(lambda *t: run(0, *t)), lambda *t: run(1, *t), tensors)
+    tensors = [t for kind, given in zip(chosen, draws, strict=True) for t in kind.of(kind.call, given)[1]]
+    check_against(
+        inductor(lambda *t: run(lambda kind: kind.call, *t)), lambda *t: run(lambda kind: kind.reference, *t), tensors
+    )
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -11,8 +11,9 @@ import warp as wp
 import kernels
 import test_rows
 import test_tensor_scalars
+from kinds import KINDS, rows
 from ranks import Ranks, mesh_of
-from support import close, compiled, leaf, leaves, ramp, run_script
+from support import as_tuple, close, compiled, leaf, leaves, ramp, run_script
 from warpops import ArgumentError, warp_op
 
 pytestmark = pytest.mark.slow
@@ -160,6 +161,34 @@ def check_case(rank, what):
 @pytest.mark.parametrize("what", CASES)
 def test_placements(ranks, what):
     ranks.run(check_case, what)
+
+
+def check_kind(rank, name):
+    """Every tensor sharded on its first axis: results stay so where the op goes by rows, and are gathered elsewhere."""
+    from torch.distributed.tensor import DTensor
+
+    kind, mesh = KINDS[name], mesh_of()
+    placed = []
+
+    def sharded(value):
+        if not isinstance(value, torch.Tensor) or not value.ndim:
+            return value
+        return DTensor.from_local(value, mesh, [placement("R")], run_check=False).redistribute(mesh, [placement("0")])
+
+    def over_both(*given):
+        results = as_tuple(kind.call(*map(sharded, given)))
+        placed[:] = map(letters_of, results)
+        return tuple(result.full_tensor() for result in results)
+
+    kind.agree(over_both, kind.draw())
+    by_rows = kind.op._registration.rows.arrays
+    own = ["0" if slot.name in by_rows else "R" for slot in kind.op._plan.result_slots]
+    assert placed == own + ["0"] * (kind.changed is not None)
+
+
+@pytest.mark.parametrize("name", rows("dtensor"))
+def test_kinds(ranks, name):
+    ranks.run(check_kind, name)
 
 
 def check_more(rank):

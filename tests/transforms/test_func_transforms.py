@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-import warp as wp
 
 import kernels
-import test_types
 from support import close, compiled, leaf, ramp
 
 BATCH, N = 3, 4
@@ -103,11 +101,6 @@ def test_vmap_has_gradients():
     close(*results)
 
 
-def test_vmap_of_several_outputs():
-    p, k = torch.randn(BATCH, N, 3), torch.rand(N)
-    close(torch.vmap(kernels.spring_op, in_dims=(0, None))(p, k), torch.vmap(kernels.spring_, in_dims=(0, None))(p, k))
-
-
 def test_nested_vmap():
     x, w = torch.randn(BATCH, N), torch.randn(2, N)
 
@@ -145,46 +138,6 @@ def test_vmap_of_vjp():
         return torch.vmap(pull)(seeds)
 
     close(rows(kernels.square_op), rows(kernels.square_))
-
-
-def test_vmap_of_an_accumulating_op():
-    """A sum over threads must stay within its sample."""
-    x = torch.randn(BATCH, N)
-    index = torch.tensor([0, 1, 1, 0], dtype=torch.int32)
-    got = torch.vmap(lambda x: kernels.scatter_op(x, index, 2))(x)
-    close(got, torch.zeros(BATCH, 2).index_add(1, index.long(), x * x))
-
-
-def test_vmap_of_an_in_out_op():
-    x, y = torch.randn(BATCH, N), torch.randn(N)
-    close(torch.vmap(kernels.multiply_op, in_dims=(0, None))(x, y), x * y)
-    close(y, y.clone())
-
-
-def test_vmap_of_partly_filled_outputs():
-    x = torch.randn(BATCH, N)
-    keep = torch.tensor([True, False, True, False])
-    for _ in range(2):
-        close(torch.vmap(lambda x: kernels.keep_op(x, keep))(x), x * x * keep)
-
-
-def test_vmap_with_numbers():
-    x = torch.randn(BATCH, N)
-    close(torch.vmap(lambda x: kernels.mixed_op(x, 2.0, 3, True))(x), kernels.mixed_(x, 2.0, 3, True))
-
-
-def test_vmap_where_warp_has_no_dimension_left():
-    """Four dimensions are all that Warp has: the batch is a loop, and right all the same."""
-    x = torch.randn(BATCH, 2, 2, 1, 2)
-    close(torch.vmap(test_types.four_op)(x), x * x)
-    got = torch.vmap(torch.func.grad(lambda x: test_types.four_op(x).sum()))(x)
-    close(got, 2 * x)
-
-
-def test_vmap_of_vectors():
-    x, s = torch.randn(BATCH, N, 3, 3), torch.randn(BATCH, N)
-    got = torch.vmap(test_types.SCALED_OPS[wp.mat33])(x, s)
-    close(got, x * s[:, :, None, None])
 
 
 def test_vmap_over_nothing_and_over_one():

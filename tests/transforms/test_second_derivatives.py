@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import warp as wp
 
 import kernels
-from support import close, compiled
+from kinds import KINDS, generic_op, marked_op, relayed_op, rows
+from support import close, compiled, ramp
 from warpops import GradientError, warp_op
 
 f64 = wp.float64
-
-
-@wp.kernel
-def relayed(x: wp.array[f64], tmp: wp.array[f64], y: wp.array[f64], z: wp.array[f64]):
-    i = wp.tid()
-    tmp[i] = wp.exp(x[i])
-    y[i] = tmp[i] * x[i]
-    z[i] = y[i] * y[i]
-
-
-@wp.kernel
-def stepped(y: wp.array[f64], x: wp.array[f64]):
-    i = wp.tid()
-    y[i] = y[i] * y[i] * x[i]
-
-
-@wp.kernel
-def generic(x: wp.array[Any], w: wp.array[Any], y: wp.array[Any]):
-    i = wp.tid()
-    y[i] = x[i] * x[i] * w[i]
-
-
-@wp.kernel
-def maybe(x: wp.array[f64], w: wp.array[f64], y: wp.array[f64]):
-    i = wp.tid()
-    y[i] = x[i] * x[i]
-    if w:
-        y[i] = x[i] * w[i] * w[i]
-
-
-@wp.kernel
-def marked(x: wp.array[f64], grid: wp.array[f64], y: wp.array[f64]):
-    i = wp.tid()
-    y[i] = x[i] * x[i] * x[i] * grid[i]
-    grid[i] = grid[i] + x[i] * x[i]
 
 
 @wp.kernel
@@ -72,38 +36,42 @@ def native(x: wp.array[f64], y: wp.array[f64]):
     y[i] = third_power(x[i])
 
 
-relayed_op = warp_op(relayed, "x[n] -> y[n], z[n]", scratch="tmp[n]", name="second::relayed")
-stepped_op = warp_op(stepped, "y[n], x[n] -> y[n]", name="second::stepped")
-generic_op = warp_op(generic, name="second::generic")
-maybe_op = warp_op(maybe, "x[n], w[n] -> y[n]", optional="w", name="second::maybe")
-marked_op = warp_op(marked, "x[n], grid[n] -> y[n]", mutates="grid", name="second::marked")
-
-
 def rand(*shape: int) -> torch.Tensor:
     return torch.rand(*shape, dtype=torch.float64) + 0.4
 
 
-def checked(op: Any, *args: torch.Tensor) -> None:
-    leaves = [a.clone().requires_grad_() for a in args]
-    assert torch.autograd.gradcheck(op, leaves)
-    assert torch.autograd.gradgradcheck(op, leaves)
+def grad_of_grad(function, x):
+    """The gradient of a product of a gradient with what differs in every element."""
+    leaves = [t.clone().requires_grad_() for t in x]
+    total = sum((r * r.detach().cos()).sum() for r in function(*leaves))
+    first = [g for g in torch.autograd.grad(total, leaves, create_graph=True) if g.requires_grad]
+    found = [None] * len(x)
+    if first:
+        found = torch.autograd.grad(sum((g * ramp(g)).sum() for g in first), leaves, allow_unused=True)
+    return [torch.zeros_like(t) if f is None else f for f, t in zip(found, x, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("op", "count"),
-    [
-        (kernels.cube64_op, 1),
-        (relayed_op, 1),
-        (stepped_op, 2),
-        (generic_op, 2),
-        (lambda x: maybe_op(x, None), 1),
-        (maybe_op, 2),
-        (lambda x: marked_op(x, torch.ones(4, dtype=torch.float64)), 1),
-    ],
-    ids=["plain", "scratch and read back", "in-out", "generic", "None", "optional", "mutates"],
-)
-def test_gradgradcheck(op, count):
-    checked(op, *(rand(4) for _ in range(count)))
+@pytest.mark.parametrize("name", rows("gradients", "tangents"))
+def test_kinds(name):
+    kind = KINDS[name]
+    given = kind.draw()
+    mine, theirs = (grad_of_grad(*kind.of(function, given)) for function in (kind.call, kind.reference))
+    close(mine, theirs, rtol=kind.accuracy, atol=kind.accuracy)
+
+
+def in_float64(row):
+    kind = KINDS[row.id]
+    given = kind.draw()
+    places = kind.differentiable(given)
+    return bool(places) and all(given[k].dtype is torch.float64 for k in places)
+
+
+@pytest.mark.parametrize("name", [row for row in rows("tangents") if in_float64(row)])
+def test_gradgradcheck(name):
+    function, x = KINDS[name].of(KINDS[name].call, KINDS[name].draw())
+    leaves = [t.requires_grad_() for t in x]
+    assert torch.autograd.gradcheck(function, leaves)
+    assert torch.autograd.gradgradcheck(function, leaves)
 
 
 def test_an_array_is_changed_once():

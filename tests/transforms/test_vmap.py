@@ -11,10 +11,35 @@ from torch.func import functional_call, grad, jacrev, vjp, vmap
 
 import warpops
 from kernels import gauss_op, mixed_op, multiply_op, product_op, scatter_op, spring_op, square_op, step_op
-from support import close, ramp
-from vmap_cases import INDEX, LOOPS, ONE_LAUNCH, bins, four, generic_product, make_power, pull, rand, whole_numbers
+from kinds import KINDS, rows
+from support import close, ramp, values_and_grads
+from vmap_cases import INDEX, LOOPS, ONE_LAUNCH, bins, four, generic_product, make_power, rand, whole_numbers
 from vmapping import check, scalar
 from warpops import ArgumentError, GradientError
+
+
+def batched(kind):
+    """Three calls of a kind in one: arguments and axes with all tensors stacked, and with the first one alone."""
+    draws = [kind.draw() for _ in range(3)]
+    tensors = [k for k, value in enumerate(draws[0]) if isinstance(value, torch.Tensor)]
+    for stacked in (tensors, tensors[:1])[: len(tensors)]:
+        given = [torch.stack([d[k] for d in draws]) if k in stacked else value for k, value in enumerate(draws[0])]
+        yield given, tuple(0 if k in stacked else None for k in range(len(given)))
+
+
+@pytest.mark.parametrize("name", rows("vmap"))
+def test_kinds(name, launches):
+    """As many launches as of one call, unless the row says why it is a loop."""
+    kind = KINDS[name]
+    given = kind.draw()
+    places = kind.differentiable(given)
+    values_and_grads(kind.call, given, places) if places else kind.call(*given)
+    forward, adjoint = launches
+    for arguments, in_dims in batched(kind):
+        turns = 3 if kind.loop and in_dims.count(0) == sum(isinstance(a, torch.Tensor) for a in given) else 1
+        launches[:] = [0, 0]
+        check(kind.call, kind.reference, arguments, in_dims, places, kind.accuracy)
+        assert launches == [(3 if places else 1) * turns * forward, 2 * turns * adjoint]
 
 
 @pytest.mark.parametrize("case", ONE_LAUNCH)
@@ -37,19 +62,6 @@ def test_sizes_that_differ_between_elements_are_an_error():
     index = torch.tensor([[0, 1], [0, 4]], dtype=torch.int32)
     with pytest.raises(RuntimeError, match="stack"):
         vmap(bins)(rand(2, 2), index)
-
-
-def test_struct(launches):
-    mass = rand(4)
-
-    def reference(pos, mass):
-        return pos * pos * mass * 2.0
-
-    def op(pos, mass):
-        return pull({"pos": pos, "mass": mass, "k": 2.0})
-
-    check(op, reference, (rand(3, 4), mass), (0, None))
-    assert launches == [3, 2]
 
 
 @pytest.mark.parametrize("out_dims", [0, 1, -1, 2])

@@ -1,6 +1,6 @@
 """Loops: unrolled by Warp or not, their variables, and what their adjoints can't have right.
 
-Measured (``tests/test_effects_gradients.py`` keeps it): Warp's reverse pass doesn't replay a loop that it didn't
+Measured (``tests/effects/test_hazards_loops.py`` keeps it): Warp's reverse pass doesn't replay a loop that it didn't
 unroll. A variable assigned in one has its value from before the loop when the adjoint runs, so that sums are right,
 and whatever needs the variable's value (a product, a condition, an index, in the loop or behind it) is wrong. After a
 ``break`` or ``return``, and in ``while`` loops, the adjoint runs through other iterations than the kernel did.

@@ -18,7 +18,7 @@ def derivative_policy(subject: Subject) -> str | None:
     if not subject.differentiable:
         return "there is no gradient"
     try:
-        _tangent(subject, [subject.values[s.name].detach() for s in subject.inputs], _drawn(subject, 1))
+        _tangent(subject, _point(subject), _drawn(subject, 1))
     except GradientError as error:
         return str(error)
     return None
@@ -26,7 +26,7 @@ def derivative_policy(subject: Subject) -> str | None:
 
 def check_derivatives(subject: Subject) -> list[Finding]:
     """The tangent along a random direction, and the gradient of the tangent, which is what double backward gives."""
-    x = [subject.values[slot.name].detach() for slot in subject.inputs]
+    x = _point(subject)
     if not any(t.numel() for t in x):
         return []
     u, w = _drawn(subject, 1), _drawn(subject, 2)
@@ -67,6 +67,11 @@ def check_derivatives(subject: Subject) -> list[Finding]:
         text = f"the gradient of the tangent gives {along:.6g}, finite differences {along + best.value:.6g}"
         findings.append(Finding("second derivatives", text))
     return findings
+
+
+def _point(subject: Subject) -> list[torch.Tensor]:
+    """Copies of the inputs: PyTorch makes no dual number of an expanded tensor."""
+    return [subject.values[slot.name].detach().clone() for slot in subject.inputs]
 
 
 def _drawn(subject: Subject, seed: int) -> list[torch.Tensor]:

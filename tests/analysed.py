@@ -1,0 +1,19 @@
+"""What the tests ask of an analysed kernel."""
+
+from __future__ import annotations
+
+import warp as wp
+
+from warpops.effects import ArrayEffects, Effects, analyse
+
+
+def effects_of(kernel: wp.Kernel) -> Effects:
+    return analyse(kernel)
+
+
+def array(kernel: wp.Kernel, name: str) -> ArrayEffects:
+    return analyse(kernel).arrays[name]
+
+
+def coordinates(kernel: wp.Kernel, name: str) -> list[int | None]:
+    return [use.coordinate for use in array(kernel, name).axes]
