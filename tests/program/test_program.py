@@ -913,7 +913,7 @@ def test_wrong_declarations():
     def starred(x: wp.array[float], *y):
         pass
 
-    with pytest.raises(SignatureError, match=r"'y' can't be read from the program.*give it in brackets"):
+    with pytest.raises(SignatureError, match=r"'y' can't be read from the program.*Give it in brackets"):
         warp_program("x[n] -> y")(program)
     with pytest.raises(SignatureError, match="'z', which is no argument of the program"):
         warp_program("x[n] -> z[n]")(program)

@@ -193,7 +193,7 @@ class Run:
 
     def _launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         """The launch itself."""
-        if switch.scopes:
+        if switch.scopes and not call["adjoint"]:
             return launch_checked(self.op, original, call, self.stream)
         result = original(**call)
         if self.take is not None:
