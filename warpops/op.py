@@ -14,6 +14,7 @@ import warp as wp
 
 from .calls.instances import Instance, Instances
 from .calls.own_backward import registered
+from .calls.packaged import packaged_op
 from .calls.ways import OwnBackward, Ways
 from .errors import GradientError, SignatureError
 from .explain import explain
@@ -68,7 +69,8 @@ class WarpOp:
 
     def _register(self, plan: OpPlan, backward: Any, vmap: Any) -> None:
         """Register the op with PyTorch, anew where its backward or its vmap rule has changed."""
-        mapped_op.overload()  # for programs that are loaded later
+        for operator in (mapped_op, packaged_op):  # for programs that are loaded later
+            operator.overload()
         carrier.overload()  # for graphs that are read from the disk
         named = self._named
         made = Registration(
@@ -219,7 +221,7 @@ class WarpOp:
         return self._registration.ways.ops.public
 
     @property
-    def custom_op(self) -> torch.library.CustomOpDef:
+    def custom_op(self) -> Any:
         """The ``torch.library.CustomOpDef`` of ``torch.ops.namespace.name.default``, made when it is first asked for.
 
         A kernel registered on it serves ``default`` alone, and goes when another op takes the name. Gradients are the op's
@@ -243,8 +245,7 @@ class WarpOp:
             tensor([2.])
         """
         with lock:
-            found: torch.library.CustomOpDef = custom_op_of(self._registration.ways, self._named.order)
-        return found
+            return custom_op_of(self._registration.ways, self._named.order)
 
     @property
     def schema(self) -> str:

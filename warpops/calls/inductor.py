@@ -11,7 +11,8 @@ from typing import Any
 
 from ..private import torch_inductor
 from ..private.torch_inductor import buffer, call, contiguous, copy
-from .ways import Ways, one_or_many
+from .packaged import pack, packaged_op
+from .ways import Ways, one_or_many, plains
 
 
 def register(ways: Ways) -> bool:
@@ -21,6 +22,8 @@ def register(ways: Ways) -> bool:
         return False
     # The raw op, or the public one, which is equal to it: an exported program holds that.
     table[ways.ops.public] = lambda *given, **named: _lower_forward(ways, ways.complete(given, named))
+    if ways.named:
+        table[plains[ways.name].overload] = lambda *given, **named: _lower_packaged(ways, ways.complete(given, named))
     if ways.ops.backward is not None:
         table[ways.ops.backward] = lambda *arguments: _lower_backward(ways, arguments)
     return True
@@ -38,6 +41,16 @@ def _lower_forward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
         made[slot.name] = buffer(values[slot.name], slot.fill)
     call(ways.ops.forward_into, [*arguments, *made.values()])
     return one_or_many(tuple(made[slot.name] for slot in ways.plan.returned))
+
+
+def _lower_packaged(ways: Ways, arguments: tuple[Any, ...]) -> Any:
+    """The plain operator, which a package doesn't call by itself."""
+    plan = ways.plan
+    packed = pack(plan, arguments)
+    if not torch_inductor.packaging() or packed is None or plan.mutated or plan.device_argument or not plan.results:
+        return None
+    made = call(packaged_op.overload(), [f"{ways.name} {ways.schema}", *packed])
+    return made[0] if len(plan.results) == 1 else tuple(made)
 
 
 def _lower_backward(ways: Ways, arguments: tuple[Any, ...]) -> Any:

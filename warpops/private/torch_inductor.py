@@ -47,11 +47,19 @@ def values() -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def call(op: Any, arguments: list[Any]) -> None:
-    """Call an operator as it is."""
+def packaging() -> bool:
+    """Whether the graph is AOTInductor's."""
+    from torch._inductor.virtualized import V
+
+    return bool(V.graph.aot_mode)
+
+
+def call(op: Any, arguments: list[Any]) -> list[Any]:
+    """Call an operator as it is; what it returns, where that is a list."""
     from torch._inductor import ir
 
-    ir.FallbackKernel.create(op, *arguments)
+    made = ir.FallbackKernel.create(op, *arguments)
+    return [ir.TensorBox.create(value) for value in made] if isinstance(made, list) else []
 
 
 def contiguous(value: Any) -> Any:

@@ -42,10 +42,6 @@ _taken: set[str] = set()
 """The contracts that are registered, as ``namespace::name.hash``."""
 
 
-def _stays() -> None:
-    """A name that no other op takes."""
-
-
 @dataclass(eq=False)
 class Registration:
     """Everything that PyTorch holds of one op."""
@@ -123,7 +119,10 @@ class Registration:
         if self.plan.differentiable and self.plan.gradient == "adjoint":
             schemas |= {"_bwd": written.backward(), "_bwd_": written.backward_into()}
         named = {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}
-        moved = functools.partial(follow, self.namespace, self.basename) if self.order is not None else _stays
+        if self.order is None:
+            register(self.namespace, named, self._fill)
+            return
+        moved = functools.partial(follow, self.namespace, self.basename)
         register(self.namespace, named, self._fill, self.order, moved)
         moved()
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from ..calls.packaged import look_up, pack, unpack
 from ..calls.traced import check_exported, fake_public
-from ..calls.ways import many, newest
+from ..calls.ways import many
 from ..errors import ArgumentError
-from ..plan.model import OpPlan
 from ..private import torch_modes
 from ..private.helper_op import HelperOp
 
@@ -27,7 +27,7 @@ def record(transforms: Any, values: tuple[Any, ...]) -> Any:
     while root.origin is not None:
         levels.insert(0, ",".join(sorted(root.batched_names)))
         root = root.origin
-    packed = _pack(root.plan, values)
+    packed = pack(root.plan, values)
     if packed is None:
         return transforms.ways.call_public(values)
     check_exported(root.ways)
@@ -35,62 +35,14 @@ def record(transforms: Any, values: tuple[Any, ...]) -> Any:
     return tuple(results) if len(transforms.plan.results) != 1 else results[0]
 
 
-def _pack(plan: OpPlan, values: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any]] | None:
-    """The values by type, as far as a schema can take them."""
-    tensors: list[Any] = []
-    ints: list[Any] = []
-    floats: list[Any] = []
-    for slot, value in zip(plan.inputs, values, strict=False):
-        scalar = slot.leaf.scalar
-        if slot.is_array or slot.role == "tensor_scalar":
-            tensors.append(value)
-        elif slot.role != "size" and slot.leaf.kind != "handle" and scalar is None:
-            return None  # a generic number, whose type is its own
-        elif slot.leaf.kind == "vector":
-            (floats if scalar is not None and scalar.kind == "float" else ints).extend(value)
-        elif slot.role == "size" or scalar is None or scalar.kind != "float":
-            ints.append(int(value) if isinstance(value, bool) else value)
-        else:
-            floats.append(value)
-    return tensors, ints, floats
-
-
-def _unpack(plan: OpPlan, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, ...]:
-    # AOTInductor's executor has None for an empty list.
-    streams = {"tensor": iter(tensors or ()), "int": iter(ints or ()), "float": iter(floats or ())}
-    values: list[Any] = []
-    for slot in plan.inputs:
-        scalar = slot.leaf.scalar
-        if slot.is_array or slot.role == "tensor_scalar":
-            values.append(next(streams["tensor"]))
-            continue
-        kind = scalar.kind if scalar is not None and slot.role != "size" else "int"
-        stream = streams["float" if kind == "float" else "int"]
-        if slot.leaf.kind == "vector":
-            count = 1
-            for size in slot.leaf.component or ():
-                count *= size
-            values.append([bool(next(stream)) if kind == "bool" else next(stream) for _ in range(count)])
-        else:
-            values.append(bool(next(stream)) if kind == "bool" else next(stream))
-    if plan.device_argument:
-        values.append(None)
-    return tuple(values)
-
-
 def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, tuple[Any, ...]]:
     """The batched op and its values."""
     from .batched import element
 
     name, levels, schema = op.split(" ", 2)
-    ways = newest(name)
-    if ways.schema != schema:
-        raise ArgumentError(
-            f"{name}: a program was exported with vmap over {name}{schema}, and the op is {name}{ways.schema} now; export "
-            f"the program again"
-        )
+    ways = look_up(name, schema)
     root: Any = ways.transforms()
-    values = _unpack(root.plan, tensors, ints, floats)
+    values = unpack(root.plan, tensors, ints, floats)
     names = [set(level.split(",")) for level in levels.split("|")]
     single = []
     for slot, value in zip(root.plan.inputs, values, strict=False):
