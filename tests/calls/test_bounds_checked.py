@@ -97,6 +97,9 @@ def accesses(
     elif which == 13:
         y[i] = float(followed(links, k))
     elif which == 14:
+        wp.atomic_add(local, k, x[i])
+        y[i] = local[0]
+    elif which == 15:
         y[i] = x[k] if k < x.shape[0] + 1 and x[k] > -1.0 else 0.0
 
 
@@ -115,6 +118,7 @@ EACH = [
     ("parts", 4, 4, "y[i] = parts[k].frame[0, 0]"),
     ("values", 4, 4, "total += values[k]"),
     ("links", 3, 4, "k = links[k]"),
+    ("local", 4, 4, "wp.atomic_add(local, k, x[i])"),
     ("x", 4, 4, "y[i] = x[k] if k < x.shape[0] + 1 and x[k] > -1.0 else 0.0"),
 ]
 """By number: what is indexed, the ``k`` that makes the index wrong, the index (its size too), the line."""
@@ -152,7 +156,7 @@ class Launch:
 def test_each_access(which):
     array, k, wrong, line = EACH[which]
     for bad, index in ((k, wrong), (k + 1000000, k + 1000000), (-wrong - 1, -wrong - 1)):
-        if (which in (12, 14) and bad > k) or (which in (12, 13) and bad < 0):
+        if (which in (12, 15) and bad > k) or (which in (12, 13) and bad < 0):
             continue
         made = Launch(which, bad)
         before = [t.clone() for t in made.around()]
