@@ -13,12 +13,13 @@ import warp as wp
 
 import kernels
 from cuda_stand_in import StandIn
-from support import compiled, eager, leaf
+from support import compiled, eager, inductor, leaf
 from warpops import ArgumentError, warp_op, warp_program
 from warpops.launch import checked, switch
 from warpops.private import warp_code
 from warpops.program.checked import launch_checked
 from warpops.rewrite.bounds import make_bounds_kernel
+from warpops.rewrite.tangent import tangent_kernel
 from warpops.testing import bounds_checked
 from warpops.transforms.batched import batched_plan
 
@@ -96,6 +97,9 @@ def accesses(
     elif which == 13:
         y[i] = float(followed(links, k))
     elif which == 14:
+        wp.atomic_add(local, k, x[i])
+        y[i] = local[0]
+    elif which == 15:
         y[i] = x[k] if k < x.shape[0] + 1 and x[k] > -1.0 else 0.0
 
 
@@ -114,6 +118,7 @@ EACH = [
     ("parts", 4, 4, "y[i] = parts[k].frame[0, 0]"),
     ("values", 4, 4, "total += values[k]"),
     ("links", 3, 4, "k = links[k]"),
+    ("local", 4, 4, "wp.atomic_add(local, k, x[i])"),
     ("x", 4, 4, "y[i] = x[k] if k < x.shape[0] + 1 and x[k] > -1.0 else 0.0"),
 ]
 """By number: what is indexed, the ``k`` that makes the index wrong, the index (its size too), the line."""
@@ -151,7 +156,7 @@ class Launch:
 def test_each_access(which):
     array, k, wrong, line = EACH[which]
     for bad, index in ((k, wrong), (k + 1000000, k + 1000000), (-wrong - 1, -wrong - 1)):
-        if (which in (12, 14) and bad > k) or (which in (12, 13) and bad < 0):
+        if (which in (12, 15) and bad > k) or (which in (12, 13) and bad < 0):
             continue
         made = Launch(which, bad)
         before = [t.clone() for t in made.around()]
@@ -192,11 +197,13 @@ def test_launches_that_are_remembered_are_compared_too(scatter):
     assert torch.equal(scatter(x, indices(0, -1), m=3), want)
 
 
-@pytest.mark.parametrize("mode", [eager, compiled], ids=["eager", "compiled"])
+@pytest.mark.parametrize("mode", [eager, compiled, inductor])
 def test_what_was_compiled_before(mode, scatter):
     call = mode(lambda x, index: scatter(x, index, m=3))
     x = leaf(torch.rand(2))
-    want = call(x, indices(0, 2))
+    for _ in range(3):  # remembered
+        want = call(x, indices(0, 2))
+        torch.autograd.grad(want.sum(), x)
     with bounds_checked():
         got = call(x, indices(0, 2))
         assert torch.equal(got, want)
@@ -227,12 +234,14 @@ def test_vmap(scatter):
 
 
 def test_the_users_line_is_named_behind_rewritten_kernels(scatter):
-    plan = batched_plan(scatter._plan, frozenset(["x", "index"]))
-    made = make_bounds_kernel(plan.kernel.kernel, ())
-    assert made is not None and made.rank == 2
-    line = "wp.atomic_add(y, index[i], x[i] * x[i])"
-    for index in made.indices:
-        assert (index.site.file, index.site.code) == (kernels.__file__, line)
+    batched = batched_plan(scatter._plan, frozenset(["x", "index"])).kernel.kernel
+    tangent = tangent_kernel(kernels.scatter, {"x": "dx", "y": "dy"}, (), ("y",))
+    for kernel, rank in ((batched, 2), (tangent, 1)):
+        made = make_bounds_kernel(kernel, ())
+        assert made is not None and made.rank == rank and made.indices
+        for index in made.indices:
+            assert index.site.file == kernels.__file__
+            assert index.site.code == "wp.atomic_add(y, index[i], x[i] * x[i])"
 
 
 def test_generic_kernels():

@@ -13,6 +13,7 @@ from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
 from ..emit.writer import Step
 from ..errors import ArgumentError, SignatureError
+from ..launch import switch
 from ..launch.checked import Checked
 from ..launch.launcher import Launcher
 from ..launch.reverse import Reverse
@@ -42,13 +43,12 @@ class Instance:
 def make_instance(op: str, plan: OpPlan) -> Instance:
     """Generate the launches of a concrete plan: of its kernel, or the runs of its program."""
     kernel = plan.kernel
-    step: Step
-    if kernel.program:
-        step = kernel.kernel.step(op, plan)
-    else:
-        step = packed_step(_launcher(plan))
-        step.target.checked = Checked(op, kernel.kernel, plan.proven, *_options(plan))
+    step: Step = kernel.kernel.step(op, plan) if kernel.program else packed_step(_launcher(op, plan))
     source, functions, again = emit_launches(op, plan, step)
+    if isinstance(step.target, Launcher) and plan.gradient == "adjoint":
+        functions |= {
+            n: _forward_first(plan, functions["forward"], functions[n]) for n in ("backward", "backward_into")
+        }
     return Instance(
         plan=plan,
         launcher=step.target,
@@ -63,16 +63,29 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
     )
 
 
-def _launcher(plan: OpPlan) -> Launcher:
-    launcher = Launcher(plan.kernel, *_options(plan))
+def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[..., Any]) -> Callable[..., Any]:
+    """An adjoint launch, which has the indices of the forward: where they are compared that runs first, and changes nothing."""
+    changed = [plan.arguments.index(slot.name) for slot in plan.mutated]
+
+    def run(*values: Any) -> Any:
+        if switch.scopes:
+            given = list(values[: len(plan.arguments)])
+            for place in changed:
+                given[place] = None if given[place] is None else given[place].clone()
+            forward(*given)
+        return adjoint(*values)
+
+    return run
+
+
+def _launcher(op: str, plan: OpPlan) -> Launcher:
+    options = _options(plan)
+    launcher = Launcher(plan.kernel, *options)
     launcher.suspects = plan.suspects
+    launcher.checked = Checked(op, plan.kernel.kernel, plan.proven, *options)
     if plan.adjoint is not None:
-        launcher.reverse = Reverse(plan.kernel.kernel, plan.adjoint, *_options(plan))
+        launcher.reverse = Reverse(plan.kernel.kernel, plan.adjoint, *options)
     return launcher
-
-
-def _options(plan: OpPlan) -> tuple[int | None, bool, int | None]:
-    return plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank
 
 
 class Instances:

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..arguments.call import refuse
 from ..errors import ArgumentError
-from ..launch import switch
 from ..launch.launcher import Launcher
 from ..launch.packing import PACK_ERRORS, bfloat16_bits
 from ..plan.model import OpPlan, Slot
@@ -41,8 +40,6 @@ def _forward(w: Writer, shapes: Shapes, dense: Container[Slot], dims: str, devic
 
 def _backward(w: Writer, sizes: Sizes, device: str) -> None:
     plan = w.plan
-    with w.text.indented(f"if {w.provide('bounds_checked', switch)}.scopes:  # the adjoint has the forward's indices"):
-        w.text.add(f"{w.provide('forward_again', partial(_forward_again, w))}({', '.join(plan.arguments)})")
     shapes: Shapes = {}
     for slot in plan.kept:
         w.text.let(w.local(slot, "shape"), f"{slot.name}.shape")
@@ -78,13 +75,6 @@ def _backward(w: Writer, sizes: Sizes, device: str) -> None:
     _pack(w, {"arguments": arguments, "adjoints": adjoints})
     names = f"{w.text.local('arguments')}, {w.text.local('adjoints')}"
     w.text.add(f"{w.text.free('launcher')}.adjoint({device}, {dims}, {names})")
-
-
-def _forward_again(w: Writer, *arguments: Any) -> None:
-    """The forward of an adjoint launch, which changes nothing."""
-    mutated = {slot.name for slot in w.plan.mutated}
-    named = zip(w.plan.arguments, arguments, strict=True)
-    w.scope[w.function("forward")](*(v.clone() if n in mutated and v is not None else v for n, v in named))
 
 
 def _pointer(slot: Slot) -> str:

@@ -111,12 +111,11 @@ class _Maker:
         return self._functions[function]
 
     def _make(self, function: Any) -> Any:
-        if function.native_snippet is not None:
-            raise UnreadableError("it is native code")
-        if warp_source.takes_references(function):
-            raise UnreadableError("it takes a reference")
-        if any(warp_types.is_function_type(t) for t in function.input_types.values()):
-            raise UnreadableError("it takes a function")
+        why = _fixed(function)
+        if why is not None and not _touches(function):
+            return None
+        if why is not None:
+            raise UnreadableError(why)
         scope = Scope(function, typed(function, self.options))
         body = _Body(self, scope, ())
         statements = body.block(scope.typed.tree.body)
@@ -127,6 +126,24 @@ class _Maker:
         lines = [f"def {name}({', '.join(types)}):", *indented(body.lines(statements))]
         defaults = scope.code.func.__defaults__
         return make_func(make_function(scope.code.func, "\n".join(lines), name, scope.given, types, defaults), name)
+
+
+def _fixed(function: Any) -> str | None:
+    """Why a function stays as it is."""
+    if function.native_snippet is not None:
+        return "it is native code"
+    if warp_source.takes_references(function):
+        return "it takes a reference"
+    if any(warp_types.is_function_type(t) for t in function.input_types.values()):
+        return "it takes a function"
+    return None
+
+
+def _touches(function: Any) -> bool:
+    """Whether a function gets at any array."""
+    return any(
+        warp_types.is_array(t) or warp_types.is_struct(t) or t is wp.uint64 for t in function.input_types.values()
+    )
 
 
 class _Body:

@@ -54,7 +54,11 @@ class Expressions:
     def __init__(self, scope: Scope, maker: Maker, watch: str, proven: Collection[tuple[str, int]]) -> None:
         self.scope, self.maker, self.watch, self.typed = scope, maker, watch, scope.typed
         stored = scope.stored()
-        self.proven = {p for p in proven if p[0].split(".")[0] not in stored}
+        fields = [
+            n for n in ast.walk(scope.typed.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+        ]
+        other = stored | {(dotted(field) or "").split(".")[0] for field in fields}
+        self.proven = {p for p in proven if p[0].split(".")[0] not in other}
         self.locals = stored | set(self.typed.arguments)
         self.count = 0
         """How many indices, and calls that compare some, there are so far."""
@@ -67,6 +71,11 @@ class Expressions:
             return self._call(node)
         if isinstance(node, (ast.Name, ast.Constant)):
             return self.scope.plain_tree(node)
+        called, _ = self.typed.called.get(id(node), (None, []))
+        if called is not None and not called.is_builtin() and isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            site = self.scope.code.site(node)
+            if self.maker.function(called, site) is not None:
+                self.maker.leave(f"the operator '{called.key}'", site)
         return self._parts(node)
 
     def _parts(self, node: Any) -> Any:
@@ -130,6 +139,8 @@ class Expressions:
             return self._parts(node)
         fixed = warp_types.fixed_shape(kind)
         if fixed is None and not warp_types.is_plain_array(kind):
+            if warp_types.is_array(kind):
+                self.maker.leave(f"'{ast.unparse(root)}', which is no plain array", self.scope.code.site(node))
             return self._inside(self.of(root), kind, indices, ast.unparse(root))
         count = len(fixed) if fixed is not None else kind.ndim
         own, rest = indices[:count], indices[count:]
@@ -245,7 +256,15 @@ class Expressions:
         given = dict(zip(parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
         arguments = [given[p] for p in parameters if p in given]
         kind = self.kind(arguments[0])
-        if not warp_types.is_plain_array(kind) or warp_types.fixed_shape(kind) is not None:
+        fixed = warp_types.fixed_shape(kind)
+        if fixed is not None and not node.keywords:
+            text, other = ast.unparse(node.args[0]), node.args[1 + len(fixed) :]
+            items = [
+                self._component(i, n, text, axis) for axis, (i, n) in enumerate(zip(node.args[1:], fixed, strict=False))
+            ]
+            return ast.Call(self.of(node.func), [self.of(node.args[0]), *items, *map(self.of, other)], [])
+        if fixed is not None or not warp_types.is_plain_array(kind):
+            self.maker.leave(f"'{called.key}' of what is no plain array", self.scope.code.site(node))
             return None
         own, values = arguments[1 : 1 + kind.ndim], arguments[1 + kind.ndim :]
         if self._proven(arguments[0], own) or not all(map(self._is_index, own)):

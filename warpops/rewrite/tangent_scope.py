@@ -14,7 +14,7 @@ from ..effects.names import code_of
 from ..private import warp_code, warp_types
 from ..private.warp_source import lookup
 from ..private.warp_types import is_array, is_struct
-from .source import Names
+from .source import Names, indented, lines_of
 from .tangent_text import is_simple
 from .typed import Typed
 
@@ -91,6 +91,9 @@ class Scope:
         """Several results are returned as one struct."""
         self._struct: tuple[list[Any], Any] | None = None
         self._lines: list[str] = []
+        self._rows: list[int] = []
+        self.row = 0
+        """The line of the user's that is written about."""
         self._indent = 1
         self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self.stored() else self.give(wp, "warp")
 
@@ -98,10 +101,11 @@ class Scope:
 
     def start(self) -> None:
         """Write anew, with what is known of the locals."""
-        self._lines, self._indent, self._locals = [], 1, 0
+        self._lines, self._rows, self._indent, self._locals = [], [], 1, 0
 
     def add(self, line: str) -> None:
         self._lines.append("    " * self._indent + line)
+        self._rows.append(self.row)
 
     @contextlib.contextmanager
     def block(self, header: str) -> Iterator[None]:
@@ -115,8 +119,11 @@ class Scope:
 
     def text(self, name: str, parameters: Iterable[str]) -> str:
         """The function as text."""
-        lines = [f"def {name}({', '.join(parameters)}):", *(self._lines or ["    pass"])]
-        return ast.unparse(ast.parse("\n".join(lines)))
+        head = f"def {name}({', '.join(parameters)}):"
+        body = ast.parse("\n".join([head, *(self._lines or ["    pass"])])).body[0].body  # type: ignore[attr-defined]
+        for node in (n for statement in body for n in ast.walk(statement) if isinstance(n, ast.stmt)):
+            node.lineno = self._rows[node.lineno - 2] if self._rows else 0
+        return "\n".join([head, *indented(lines_of(body, self.typed.tree.name))])
 
     # --- names --------------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class Statements:
 
     def write(self, body: list[ast.stmt]) -> None:
         for statement in body:
+            self.scope.row = statement.lineno
             writers: dict[type[ast.stmt], Any] = {
                 ast.Assign: self._assign,
                 ast.AugAssign: self._augmented,

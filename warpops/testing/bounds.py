@@ -17,8 +17,8 @@ def bounds_checked(*, every: bool = False) -> Iterator[None]:
     indices in loads, stores, atomics and views, of arrays, local vectors and matrices, in functions too; right is
     ``-size <= index < size``, as Warp wraps. The first wrong one ends its thread. Nothing is read or written outside of an
     array; what outputs and arrays in ``mutates`` hold is unspecified then. A backward runs the checked forward first. What
-    can't be rewritten (native functions, a launch that is captured into a CUDA graph) runs unchecked, with one
-    ``RuntimeWarning``.
+    can't be rewritten (native functions, tiles on a GPU, a launch that is captured into a CUDA graph) runs unchecked, with
+    one ``RuntimeWarning``.
 
     It is for finding mistakes: each kernel is built once more, and a launch on a GPU is waited for. Contexts may be nested.
 
