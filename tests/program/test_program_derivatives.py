@@ -415,3 +415,19 @@ def test_double_backward_is_what_it_should_be():
 
     (grad,) = torch.autograd.grad(reference(x).sum(), x, create_graph=True)
     close(second, torch.autograd.grad(grad.sum(), x)[0])
+
+
+def test_an_exported_program_is_differentiated_twice():
+    class Net(torch.nn.Module):
+        def forward(self, y, w):
+            return update(y, w)
+
+    y, w = doubles(4).requires_grad_(), doubles(4).requires_grad_()
+    exported = torch.export.export(Net(), (y.detach(), w.detach()))
+    hessians = []
+    for function in (update, exported.module(), exported.run_decompositions().module()):
+        grads = torch.autograd.grad(function(y, w).sum(), (y, w), create_graph=True)
+        hessians.append(torch.autograd.grad(sum((grad * grad).sum() for grad in grads), (y, w)))
+    for one in hessians[1:]:
+        for got, want in zip(one, hessians[0], strict=True):
+            close(got, want)

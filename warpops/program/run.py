@@ -130,7 +130,7 @@ class Runner:
         tensors = [tensor for tensor in given if tensor is not None]
         if any(overlaps(tensor, tensors[:count]) for count, tensor in enumerate(tensors)):
             return None
-        take = Take(self.program.reads(), devices.concrete(device), devices.warp_device(device))
+        take = Take(self.program.reads(), self.scripts.launchers, devices.concrete(device), devices.warp_device(device))
         for index, tensor in enumerate(given):
             if tensor is not None:
                 take.give(index, tensor)

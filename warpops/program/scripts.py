@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..launch.launcher import Launcher
 from ..private import locks
 from .kernel import Program
 from .reads import Reads
@@ -16,8 +17,8 @@ Key = tuple[torch.device, tuple[torch.Size | None, ...], bytes, tuple[bool, ...]
 """The device, the shapes of the tensors, the numbers, and which gradients there are."""
 
 _KEPT = 64
-_PATIENCE = 64
-"""After as many runs in a row whose sizes or numbers were new, only each eighth is written down."""
+_PATIENCE = 32
+"""After as many runs in a row whose sizes or numbers were new, only one in as many is written down."""
 
 _lock = locks.plain()
 
@@ -25,12 +26,14 @@ _lock = locks.plain()
 class Scripts:
     """The latest scripts of one program, on all devices."""
 
-    __slots__ = ("_found", "_missed", "_program")
+    __slots__ = ("_found", "_missed", "_program", "launchers")
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._found: dict[Any, tuple[Reads, Script]] = {}
         self._missed = 0
+        self.launchers: dict[Any, Launcher] = {}
+        """Of the kernels that are launched, by kernel and block size."""
 
     def find(self, key: Key | None) -> Script | None:
         """The script of a run; None where there is none, or the program would read something else now."""
@@ -43,13 +46,15 @@ class Scripts:
     def wanted(self) -> bool:
         """Whether the run that there is no script for is to be written down."""
         self._missed += 1
-        return self._program.reads().why is None and (self._missed <= _PATIENCE or self._missed % 8 == 0)
+        return self._program.reads().why is None and (self._missed <= _PATIENCE or self._missed % _PATIENCE == 0)
 
     def add(self, key: Key | None, take: Take | None) -> None:
         """Keep what was written down."""
         script = take.script() if take is not None else None
         if take is None or script is None or not take.reads.same():
             return
+        if len(self.launchers) > _KEPT:
+            self.launchers.clear()
         with _lock:
             self._found.pop(key, None)
             if len(self._found) >= _KEPT:

@@ -28,8 +28,10 @@ _ALIGNED = 64
 class Take(Maker):
     """Writes down a run while it goes on."""
 
-    def __init__(self, reads: Reads, device: torch.device, warp_device: Any) -> None:
+    def __init__(self, reads: Reads, launchers: dict[Any, Launcher], device: torch.device, warp_device: Any) -> None:
+        """``launchers``: those that earlier runs made, by kernel and block size."""
         self.reads, self.device, self.warp_device = reads, device, warp_device
+        self._launchers = launchers
         self.why: str | None = None
         """What of the run can't be repeated so."""
         self.steps: list[Step] = []
@@ -39,7 +41,6 @@ class Take(Maker):
         self._objects: list[Any] = []
         self._held: list[Any] = []
         """Memory of the run, whose addresses mean something as long as it isn't freed."""
-        self._launchers: dict[Any, Launcher] = {}
 
     def script(self) -> Script | None:
         return (
