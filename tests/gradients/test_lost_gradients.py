@@ -158,13 +158,22 @@ def of_rows(x: wp.array2d[wp.float64], y: wp.array[wp.float64]):
     y[i] = first(x[i])
 
 
-def test_a_row_given_to_a_function_with_a_gradient_of_its_own_is_refused() -> None:
+@wp.kernel
+def of_rows_of_a_struct(rows: Rows, y: wp.array[wp.float64]):
+    i = wp.tid()
+    y[i] = first(rows.data[i])
+
+
+def test_a_row_given_to_a_function_with_a_gradient_of_its_own() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        op = warp_op(of_rows)
+        op, of_struct = warp_op(of_rows), warp_op(of_rows_of_a_struct)
     x = torch.tensor([[3.0, 1.0]], dtype=torch.float64, requires_grad=True)
     y = op(x)
     assert y.item() == 9.0
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[6.0, 0.0]]
     with pytest.raises(GradientError, match="'first' has a gradient of its own") as caught:
-        y.sum().backward()
-    assert f"{__file__}:{of_rows.adj.fun_lineno + 3}" in str(caught.value)
+        of_struct({"data": x}).sum().backward()
+    assert f"{__file__}:{of_rows_of_a_struct.adj.fun_lineno + 3}" in str(caught.value)

@@ -211,7 +211,8 @@ def _attribute(record: Record, frame: Frame, value: Abstract | None, node: ast.A
     if isinstance(value, Struct):
         return struct_field(value, name)
     if isinstance(value, Array):
-        record.measured.update(ref.root for ref in value.refs)
+        if not record.shielded:  # there is no reverse of a function with a gradient of the user's
+            record.measured.update(ref.root for ref in value.refs)
         if name == "shape":
             return Shapes(value)
         if name in ("ptr", "data", "grad"):

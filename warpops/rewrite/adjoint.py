@@ -36,6 +36,7 @@ from .source import (
     read,
 )
 from .turns import LoopText
+from .views import index_views
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ class Writer:
         self.names: Names = self.source.names
         setters_as_stores(self.source)
         cast_unrolled(self.source, self.plan.loops)
+        self.texts += index_views(self.source, self.named)
         replace_builtins(self.source, self.plan.remainders, self.named)
         for array, variable in as_variables(self.source, self.plan.own, self._where_there_is_one).items():
             self.types[variable] = self._element_type(array)

@@ -25,6 +25,7 @@ from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedE
 from .needs import LoopPlanner
 from .own import as_variables, doubtful, own_elements
 from .source import Source, UnreadableError, read
+from .views import viewed_calls
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
                         raise RefusedError(
                             f"the thread's own array {listed(others)} is large, or more than indexed", None
                         )
+            viewed_calls(read(owners[function]))
             LoopPlanner(plan, stores, rewritten, writers, tiled=effects.tiled).run()
     reasons = [
         f"line {loop.needs.site.line}, `{loop.needs.site.code}`: {loop.describe()}"
@@ -215,6 +217,8 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
         reasons.append("the thread's own arrays are vectors and matrices")
     if any(h.kind == "replayed" for h in effects.hazards):
         reasons.append("functions that store to arrays run again without that")
+    if any(h.kind == "view" for h in effects.hazards):
+        reasons.append("functions with a gradient of the user's get the array and the index of a view")
     if own:
         reasons.append(f"variables hold the elements of {listed(own)}")
     if effects.remainders:

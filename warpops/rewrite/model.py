@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..effects.model import LoopNeeds, Site
 from .flow import Place
 
-CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder", "local-array")
+CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder", "local-array", "view")
 """The kinds of hazards that the rewritten kernel hasn't."""
 
 Mode = Literal["as it is", "after", "gone", "turns"]
