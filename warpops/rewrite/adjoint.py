@@ -23,6 +23,7 @@ from .memory import Toolbox
 from .model import AdjointPlan, FunctionPlan
 from .own import as_variables
 from .parts import Parts
+from .small import write_out
 from .source import (
     Names,
     Source,
@@ -119,6 +120,7 @@ class Writer:
     def __post_init__(self) -> None:
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
+        write_out(self.source, self.plan.small)
         setters_as_stores(self.source)
         cast_unrolled(self.source, self.plan.loops)
         replace_builtins(self.source, self.plan.remainders, self.named)
