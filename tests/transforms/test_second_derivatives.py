@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 import warp as wp
 
 import kernels
@@ -85,8 +86,8 @@ def rand(*shape: int) -> torch.Tensor:
 
 def checked(op: Any, *args: torch.Tensor) -> None:
     leaves = [a.clone().requires_grad_() for a in args]
-    assert torch.autograd.gradcheck(op, leaves)
-    assert torch.autograd.gradgradcheck(op, leaves)
+    assert torch.autograd.gradcheck(op, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(op, leaves, check_fwd_over_rev=True)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,16 @@ def test_a_part_of_the_inputs():
     (g,) = torch.autograd.grad(generic_op(x, w).sum(), x, create_graph=True)
     (h,) = torch.autograd.grad(g.sum(), x)
     close(h, 2 * w)
+
+
+def test_a_gradient_of_dual_numbers_is_one():
+    """Forward over reverse by hand: the gradient that is taken at the level of the tangent has a tangent."""
+    x, w, u = rand(4).requires_grad_(), rand(4), rand(4)
+    with forward_ad.dual_level():
+        y = generic_op(forward_ad.make_dual(x, u), w)
+        close(forward_ad.unpack_dual(y).tangent, (2 * x * w * u).detach())
+        (g,) = torch.autograd.grad(y.sum(), x)
+        close(forward_ad.unpack_dual(g).tangent, 2 * w * u)
 
 
 def test_the_cotangent_alone():
