@@ -116,13 +116,11 @@ def weighed(values: Any) -> torch.Tensor:
     return total
 
 
-def with_more(function: Function, more: tuple[Any, ...]) -> Function:
-    return lambda *tensors: function(*tensors, *more)
-
-
-def results(function: Function, inputs: tuple[torch.Tensor, ...]) -> dict[str, list[torch.Tensor]]:
+def results(
+    function: Function, inputs: tuple[torch.Tensor, ...], more: tuple[Any, ...]
+) -> dict[str, list[torch.Tensor]]:
     """Values; the gradients of a function of them that isn't linear; the gradients of a weighted sum of those."""
-    outputs = function(*inputs)
+    outputs = function(*inputs, *more)
     outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
     first = torch.autograd.grad(weighed([o.sin() for o in outputs]), inputs, create_graph=True)
     second = torch.autograd.grad(weighed(first), inputs)
@@ -144,7 +142,7 @@ def compare(ours: Families, theirs: Families, kernels: Any, ops: Any) -> None:
         ("tensornet_mp", "passing", (i, a, s, attributes), (rows, columns)),
         ("tensornet_radial_mp", "radial", (vectors, attributes), (rows,)),
     ):
-        got, want = (results(with_more(getattr(side, family), more), inputs) for side in (ours, theirs))
+        got, want = (results(getattr(side, family), inputs, more) for side in (ours, theirs))
         for what in want:
             # The double backward of tensor_norm3 has 4/3 and 2/3 in float32.
             near = 1e-6 if (name, what) == ("tensor_norm3", "second gradients") else 1e-12

@@ -236,6 +236,16 @@ def test_gradcheck(ops, case):
 
 @settings(quiet, max_examples=12)
 @given(cases())
+def test_second_derivatives(ops, case):
+    kind, arguments, wanted = case
+    inputs = [a.contiguous().requires_grad_(i in wanted) for i, a in enumerate(map(torch.clone, arguments))]
+    if not wanted or math.prod(arguments[1].shape) == 0:
+        return
+    assert torch.autograd.gradgradcheck(ops[kind], inputs, fast_mode=True, check_fwd_over_rev=True)
+
+
+@settings(quiet, max_examples=12)
+@given(cases())
 def test_opcheck(ops, case):
     kind, arguments, wanted = case
     torch._dynamo.reset()

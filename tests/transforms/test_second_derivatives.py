@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 import warp as wp
 
 import kernels
@@ -70,8 +71,8 @@ def in_float64(row):
 def test_gradgradcheck(name):
     function, x = KINDS[name].of(KINDS[name].call, KINDS[name].draw())
     leaves = [t.requires_grad_() for t in x]
-    assert torch.autograd.gradcheck(function, leaves)
-    assert torch.autograd.gradgradcheck(function, leaves)
+    assert torch.autograd.gradcheck(function, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, leaves, check_fwd_over_rev=True)
 
 
 def test_an_array_is_changed_once():
@@ -86,6 +87,16 @@ def test_a_part_of_the_inputs():
     (g,) = torch.autograd.grad(generic_op(x, w).sum(), x, create_graph=True)
     (h,) = torch.autograd.grad(g.sum(), x)
     close(h, 2 * w)
+
+
+def test_a_gradient_of_dual_numbers_is_one():
+    """Forward over reverse by hand: the gradient that is taken at the level of the tangent has a tangent."""
+    x, w, u = rand(4).requires_grad_(), rand(4), rand(4)
+    with forward_ad.dual_level():
+        y = generic_op(forward_ad.make_dual(x, u), w)
+        close(forward_ad.unpack_dual(y).tangent, (2 * x * w * u).detach())
+        (g,) = torch.autograd.grad(y.sum(), x)
+        close(forward_ad.unpack_dual(g).tangent, 2 * w * u)
 
 
 def test_the_cotangent_alone():

@@ -196,3 +196,8 @@ def type_key(slot: Slot, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return len(value)
     return float if isinstance(value, (float, torch.SymFloat)) else (None if value is None else int)
+
+
+def _options(plan: OpPlan) -> tuple[int | None, bool, int | None]:
+    """Those of a launch."""
+    return plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank

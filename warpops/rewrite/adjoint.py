@@ -23,6 +23,7 @@ from .memory import Toolbox
 from .model import AdjointPlan, FunctionPlan
 from .own import as_variables
 from .parts import Parts
+from .small import write_out
 from .source import (
     Names,
     Source,
@@ -121,6 +122,7 @@ class Writer:
         self._types: list[tuple[Any, str]] = []
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
+        write_out(self.source, self.plan.small)
         setters_as_stores(self.source)
         cast_unrolled(self.source, self.plan.loops)
         self.texts += index_views(self.source, self.named)

@@ -24,6 +24,7 @@ from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
 from .needs import LoopPlanner
 from .own import as_variables, doubtful, own_elements
+from .small import small_loops
 from .source import Source, UnreadableError, read
 from .views import viewed_calls
 
@@ -186,13 +187,18 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
         ):
             raise RefusedError("it happens in a function that isn't called by its name", at)
     rewritten: dict[Any, FunctionPlan] = {}
+    written: list[Site] = []
     for function in order:
         if function in chosen:
             code = code_of(owners[function])
             remainders = frozenset(
                 (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
             )
-            plan = FunctionPlan(function, owners[function], _merged(needs.get(function, [])), remainders)
+            loops = _merged(needs.get(function, []))
+            small = small_loops(read(owners[function]), loops, warp_source.max_unroll(kernel))
+            written += [loop.needs.site for at, loop in loops.items() if at in small]
+            loops = {at: loop for at, loop in loops.items() if at not in small}
+            plan = FunctionPlan(function, owners[function], loops, remainders, small)
             plan.own = own if function is order[-1] else frozenset()
             rewritten[function] = plan
             stores = {(line, column) for f, line, column in effects.array_stores if f is function}
@@ -211,6 +217,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
         for loop in plan.loops.values()
         if loop.describe()
     ]
+    reasons += [f"line {site.line}, `{site.code}`: written with numbers for its bounds" for site in written]
     if any(h.kind == "component" for h in effects.hazards):
         reasons.append("components of local vectors and structs are assigned by making a new one")
     if any(h.kind == "local-array" for h in effects.hazards):

@@ -59,6 +59,8 @@ class FunctionPlan:
     loops: dict[Place, LoopPlan]
     remainders: frozenset[Place] = frozenset()
     """Where a builtin is written so that Warp differentiates it."""
+    small: frozenset[Place] = frozenset()
+    """Loops that are written turn by turn, or with numbers for bounds."""
     own: frozenset[str] = frozenset()
     """Arrays of which a variable holds the one element that is touched."""
 

@@ -25,6 +25,7 @@ from .flow import (
 from .locals import local_arrays, stores_into
 from .model import FunctionPlan, LoopPlan, RefusedError, listed
 from .own import as_variables
+from .small import write_out
 from .source import Source, calls_in, read
 
 
@@ -56,6 +57,7 @@ class LoopPlanner:
     ) -> None:
         self.plan, self.rewritten, self.writers, self.tiled = plan, rewritten, writers, tiled
         self.source: Source = read(plan.owner)
+        write_out(self.source, plan.small)
         as_variables(self.source, plan.own)
         setters_as_stores(self.source)
         self.vectors, _ = local_arrays(self.source)

@@ -77,8 +77,11 @@ class Transforms:
         return self.plan.gradient == "adjoint" and self.ways.vmap is None and not self.plan.mutated
 
     def _tangents_of(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """What the inputs carry at the current level of forward mode; nothing under vmap, where it can't be seen."""
+        """What the inputs carry at the current level of forward mode; nothing under vmap, where it can't be seen, nor where a
+        gradient may be taken at the same level: it has a tangent too, so that autograd has to see the dual numbers."""
         if torch_modes.forward_ad._current_level < 0 or torch_modes.is_vmapped(arguments):
+            return {}
+        if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in arguments):
             return {}
         unpack: Any = forward_ad.unpack_dual
         found = {}
