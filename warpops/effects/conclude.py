@@ -24,7 +24,7 @@ def conclude_array(
     guards: frozenset[Condition],
 ) -> ArrayEffects:
     """What the run has shown of one array."""
-    accesses = [access for access in record.accesses if access.array == name]
+    accesses = record.by_array.get(name, [])
     reads = [access for access in accesses if access.kind == "read"]
     stores = [access for access in accesses if access.kind == "store"]
     atomics = [access for access in accesses if access.kind not in ("read", "store")]

@@ -10,7 +10,7 @@ from .forms import bare_coordinate
 from .model import Hazard, Site
 from .races import raced, told_apart
 from .record import Access, Record
-from .values import Carried, Component, Counter, Held, Left, LocalArrayRead, Need, ReadOf, Through
+from .values import Carried, Component, Counter, Held, Left, LocalArrayRead, Need, Through
 
 
 def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
@@ -60,7 +60,7 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
                         "component", later, f"'{name}' is changed here after the adjoint needed it whole at {need.site}"
                     )
                     break
-    needed = {token.array for token in record.events if isinstance(token, ReadOf)}
+    needed = record.needed_reads.keys()
     apart = frozenset().union(*map(told_apart, record.accesses))
     for name, warp_type in record.arrays.items():
         floats = holds_floats(getattr(warp_type, "dtype", None))
@@ -68,7 +68,7 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
             for kind, site, message in _array_hazards(record, name, rank):
                 add(kind, site, message, (name,))
         if floats:
-            stores = [access for access in record.accesses if access.array == name and access.kind == "store"]
+            stores = [access for access in record.by_array.get(name, ()) if access.kind == "store"]
             race = raced(name, stores, rank, apart)
             if race is not None:
                 found.setdefault((race.kind, race.site), race)
@@ -115,7 +115,7 @@ def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
 
 
 def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tuple[str, Site, str]]:
-    accesses = [access for access in record.accesses if access.array == name]
+    accesses = record.by_array.get(name, [])
     writes = [access for access in accesses if access.kind != "read"]
     reads = [access for access in accesses if access.kind == "read"]
     if writes and reads and not private(accesses, rank):
@@ -131,7 +131,7 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
         )
     yield from _replay_hazards(record, name, writes, reads)
     before, after = first_need(record, name, "before"), first_need(record, name, "after")
-    for token, site in _needs(record, name):
+    for token, site in record.needed_reads.get(name, ()):
         if token.after and token in record.overwritten:
             again = record.overwritten[token]
             yield "restored", again, f"'{name}' is stored to again after its value was used at {site}"
@@ -140,14 +140,9 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
         yield "overwritten", after, f"'{name}' is needed both as it was (at {before}) and as the kernel left it"
 
 
-def _needs(record: Record, name: str) -> Iterable[tuple[ReadOf, Site]]:
-    """The reads of an array whose values the adjoint needs, with the places where it first does."""
-    return ((t, site) for t, site in record.events.items() if isinstance(t, ReadOf) and t.array == name)
-
-
 def first_need(record: Record, name: str, state: Literal["before", "after"]) -> Site | None:
     """The first place whose adjoint needs the array in that state, and not in the other."""
-    for token, site in _needs(record, name):
+    for token, site in record.needed_reads.get(name, ()):
         if token.after if state == "after" else not token.after and token in record.overwritten:
             return site
     return None
@@ -159,8 +154,8 @@ def _replay_hazards(
     """The adjoint calls functions again, stores and all, from what the array held before the launch; the kernel's own
     stores it leaves out. In a function it then reads what the last call has left."""
     inside = next((write for write in writes if write.inside), None)
-    before = next((site for token, site in _needs(record, name) if not token.after), None)
-    needed = before or next((site for _, site in _needs(record, name)), None)
+    before = next((site for token, site in record.needed_reads.get(name, ()) if not token.after), None)
+    needed = before or next((site for _, site in record.needed_reads.get(name, ())), None)
     if inside is None or needed is None:
         return
     outside = next((write for write in writes if not write.inside), None)

@@ -84,13 +84,22 @@ def _absorb(result: State, state: State) -> None:
 
 def leave_loop(seen: frozenset[tuple[_Place, Pattern]], loop: int, again: bool) -> frozenset[tuple[_Place, Pattern]]:
     """Patterns seen from the next iteration of a loop (``again``), or from behind it."""
-    return frozenset((place, tuple(_aged(form, loop, again) for form in pattern)) for place, pattern in seen)
+    by_loop = [one for one in seen if any(_is_by(form, loop) for form in one[1])]
+    if not by_loop:
+        return seen
+    aged = [(place, tuple(_aged(form, loop, again) for form in pattern)) for place, pattern in by_loop]
+    return seen.difference(by_loop).union(aged)
+
+
+def _is_by(form: Form, loop: int) -> bool:
+    return isinstance(form, Affine) and isinstance(form.base, (Loop, Earlier)) and form.base.id == loop
 
 
 def _aged(form: Form, loop: int, again: bool) -> Form:
-    if isinstance(form, Affine) and isinstance(form.base, (Loop, Earlier)) and form.base.id == loop:
-        return Affine(Earlier(loop), form.offset) if again else Whole(True, varies(form))
-    return form
+    if not _is_by(form, loop):
+        return form
+    assert isinstance(form, Affine)
+    return Affine(Earlier(loop), form.offset) if again else Whole(True, varies(form))
 
 
 def with_tokens(value: Abstract, tokens: Tokens) -> Abstract:

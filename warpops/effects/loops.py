@@ -420,8 +420,8 @@ def _behind(
 ) -> State:
     """The state behind a loop: what some iteration may have done, and what all of them surely did."""
     state = before.copy()
-    state.written = before.written | leave_loop(end.written, loop, again=False)
-    state.read = before.read | leave_loop(end.read, loop, again=False)
+    state.written = before.written | leave_loop(end.written - before.written, loop, again=False)
+    state.read = before.read | leave_loop(end.read - before.read, loop, again=False)
     for array, count in end.stores.items():
         state.stores[array] = max(count, state.stores.get(array, 0))
     if end.alive:

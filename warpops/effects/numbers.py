@@ -201,6 +201,8 @@ def differentiated(record: Record, name: str, values: Sequence[Value], result: V
         name in WITHOUT_GRADIENT or "query" in name or (found.returns is not None and not holds_floats(found.returns))
     )
     result = replace(result, type=found.returns, active=result.active and not flat)
+    if record.rough:
+        return result
     left_out = LEFT_OUT.get(name, len(values))
     doubts = []
     if result.active and not found.differentiable and name not in SHARING:

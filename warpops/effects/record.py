@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
@@ -254,6 +255,23 @@ class Record:
         order, loops = self.fresh(), frozenset(map(abs, self.loops))
         needs = tuple(Need(token, site, order, loops) for token in tokens)
         return Trace([trace] if trace is not None else [], needs)
+
+    @cached_property
+    def by_array(self) -> dict[str, list[Access]]:
+        """After the run: the accesses of each array."""
+        found: dict[str, list[Access]] = {}
+        for access in self.accesses:
+            found.setdefault(access.array, []).append(access)
+        return found
+
+    @cached_property
+    def needed_reads(self) -> dict[str, list[tuple[ReadOf, Site]]]:
+        """After the run, by array: the reads whose values the adjoint needs, with the places where it first does."""
+        found: dict[str, list[tuple[ReadOf, Site]]] = {}
+        for token, site in self.events.items():
+            if isinstance(token, ReadOf):
+                found.setdefault(token.array, []).append((token, site))
+        return found
 
     def reached(self) -> tuple[list[Need], list[Doubt | Through]]:
         """What holds of the values that reach memory: what all that their gradients go through needs, in order."""
