@@ -10,7 +10,7 @@ from typing import Any
 from ..private import warp_code, warp_types
 from ..private.warp_source import declared_overloads, is_function, parameters
 from .flow import name
-from .source import Names, Source, UnreadableError, calls_in, make_func, make_function, read, text_of
+from .source import Names, Source, UnreadableError, calls_in, make_func, make_function, read
 
 Viewed = tuple[ast.Call, Any, dict[int, ast.Subscript]]
 """A call, what it calls, and the views among its arguments by position."""
@@ -130,7 +130,7 @@ def _function_at(function: Any, counts: dict[int, int], texts: list[str]) -> Any
     source.tree.body = [_Indexed(places).visit(statement) for statement in source.tree.body]
     source.tree.name = f"{key}_adjoint"
     source.tree.args.args = [ast.arg(p) for p in (*backward, *cotangents)]
-    text_back = text_of(source.tree)
+    text_back = ast.unparse(ast.fix_missing_locations(source.tree))
     annotated = dict(zip(backward, annotations, strict=True))
     annotated |= {p: parameters(adjoint)[p] for p in cotangents}
     warp_code.give_adjoint(made, make_function(adjoint.func, text_back, source.tree.name, {}, annotated))
