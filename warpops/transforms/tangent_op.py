@@ -11,7 +11,7 @@ import torch
 
 from ..calls.helpers import helpers, to_export
 from ..calls.special import cast, special
-from ..calls.ways import many
+from ..calls.ways import Plain, many
 from ..emit.call import CallWriter
 from ..emit.text import tuple_of
 from ..errors import GradientError
@@ -83,7 +83,7 @@ class TangentOp:
         self._register(registration, names)
         emitter = _Emitter(self.name, plan, names)
         found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
-        found |= to_export(ways, self.name, self.overload)
+        found |= to_export(ways, Plain(self.name, overload=self.overload))
         text = emitter.emit()
         scope = {own: found[name] for name, own in emitter.helpers().items() if name in found}
         compile_text(text, scope, f"{self.name}.call")
