@@ -241,7 +241,7 @@ class WarpOp:
             >>> @third.custom_op.register_kernel("cpu")
             ... def third_on_cpu(x):
             ...     return x / 3.0
-            >>> torch.ops.warpops.third.default(torch.tensor([6.0]))
+            >>> third.custom_op(torch.tensor([6.0]))
             tensor([2.])
         """
         with lock:

@@ -109,9 +109,25 @@ def test_an_op_that_no_module_holds():
     assert copy.deepcopy(op) is op
 
 
+def make_local():
+    @wp.kernel
+    def local(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x[i]
+
+    return warp_op(local, "x[n] -> y[n]", dim="n")
+
+
+def test_an_op_whose_name_was_taken_pickles_where_a_module_holds_it():
+    newer = warp_op(hidden, "x[n] -> y[n]", dim="n", name="test_serialisation::renamed")
+    assert pickle.loads(pickle.dumps(found_by_search)) is found_by_search
+    with pytest.raises(pickle.PicklingError, match="no attribute"):
+        pickle.dumps(newer)
+
+
 def test_a_numbered_name_does_not_pickle():
-    globals()["second_hidden"] = first = warp_op(hidden, "x[n] -> y[n]", dim="n")
-    globals()["third_hidden"] = second = warp_op(hidden, "x[n] -> y[n]", dim="n")
+    globals()["second_hidden"] = first = make_local()
+    globals()["third_hidden"] = second = make_local()
     try:
         assert pickle.loads(pickle.dumps(first)) is first
         with pytest.raises(Exception, match="name=") as caught:

@@ -106,14 +106,47 @@ def test_an_op_that_mutates_is_exported():
     close(program.module()(torch.ones(3), torch.ones(3)), torch.full((3,), 3.0))
 
 
-def test_a_numbered_default_name_is_refused():
-    first = warp_op(bond, "x[n], k[n] -> y[n]", dim="n")
-    assert first.name != "test_export::bond", "the module's own op has that name"
+class Call(torch.nn.Module):
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
 
-    class Numbered(torch.nn.Module):
-        def forward(self, x, k):
-            return first(x, k, 0.3)
+    def forward(self, *given):
+        return self.op(*given)
 
+
+def make_numbered():
+    @wp.kernel
+    def numbered(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x[i] * x[i]
+
+    return warp_op(numbered, "x[n] -> y[n]", dim="n")
+
+
+FIRST, SECOND = make_numbered(), make_numbered()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("how", [lambda op: op, lambda op: op.overload, torch.vmap, lambda op: op.tangent])
+def test_a_numbered_default_name_is_refused(how, strict):
+    assert (FIRST.name, SECOND.name) == ("test_export::numbered", "test_export::numbered_1")
     with pytest.raises(Exception, match="name=") as caught:
-        torch.export.export(Numbered(), inputs(3))
-    assert first.name in str(caught.value)
+        torch.export.export(
+            Call(how(SECOND)), (torch.ones(2, 3) if how is torch.vmap else torch.ones(3),), strict=strict
+        )
+    assert SECOND.name in str(caught.value)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_program_calls_the_plain_name(strict):
+    program = torch.export.export(Call(bond_op), (*inputs(3), 0.3), strict=strict)
+    for one in (program, program.run_decompositions()):
+        (node,) = [node for node in one.graph.nodes if "bond" in str(node.target)]
+        assert node.target is torch.ops.test_export.bond.default
+    (node,) = [
+        node
+        for node in torch.export.export(Call(bond_op.overload), (*inputs(3), 0.3)).graph.nodes
+        if "bond" in str(node.target)
+    ]
+    assert node.target is bond_op.overload

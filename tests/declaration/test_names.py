@@ -37,20 +37,29 @@ def make(kernel=named, **options):
 X = torch.tensor([1.0, 2.0])
 
 
+def factory(factor):
+    @wp.kernel
+    def produced(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = wp.static(factor) * x[i]
+
+    return make(produced)
+
+
 def test_a_default_name_is_numbered_and_free_again():
-    first = make()
-    second = make()
-    third = make()
+    first, second, third = factory(2.0), factory(3.0), factory(4.0)
     assert [op.name for op in (first, second, third)] == [
-        "test_names::named",
-        "test_names::named_1",
-        "test_names::named_2",
+        "test_names::produced",
+        "test_names::produced_1",
+        "test_names::produced_2",
     ]
     del second
     gc.collect()
-    assert make().name == "test_names::named_1"
-    close(first(X), 2 * X)
-    close(third(X), 2 * X)
+    again = factory(5.0)
+    assert again.name == "test_names::produced_1"
+    for op, factor in ((first, 2.0), (third, 4.0), (again, 5.0)):
+        close(op(X), factor * X)
+        close(getattr(torch.ops.test_names, op.name.split("::")[1]).default(X), factor * X)
 
 
 def test_the_namespace_of_the_main_module(tmp_path):

@@ -24,11 +24,10 @@ from .refusal import explain_failure, refuser
 from .remember import Store
 from .special import backward_again, increment_version, refuse_gradient, refuse_mutation, resolve_negated, special
 from .traced import check_exported, traced_backward, traced_forward
-from .ways import Plain, Ways, plains
+from .ways import Plain, Ways, plain_of
 
 SHARED: dict[str, Any] = {
     "is_compiling": torch.compiler.is_compiling,
-    "is_exporting": torch.compiler.is_exporting,
     "functorch_level": torch_modes.functorch_level,
     "autocast_active": torch_modes.autocast_active,
     "forward_ad": torch_modes.forward_ad,
@@ -61,14 +60,17 @@ OVER_WAYS += (traced_forward, traced_backward, backward_again, custom_backward)
 OVER_SLOTS = (to_number, to_vector, to_handle, to_ids, to_tensor)
 
 
-def to_export(ways: Ways, op: str, overload: Any = None) -> dict[str, Any]:
-    """What a call meets while a program is written, and the overload that it is written with: by name."""
+def to_export(ways: Ways, plain: Plain) -> dict[str, Any]:
+    """Whether a program is being written, where the op may be, and the operator that it is written with."""
 
     @torch_modes.constant_while_tracing
-    def check() -> None:
+    def exporting() -> bool:
+        if not torch.compiler.is_exporting():
+            return False
         check_exported(ways)
+        return True
 
-    return {"check_exported": check, "plains": plains if overload is None else {op: Plain(op, "", overload)}}
+    return {"exporting": exporting, "plain": plain}
 
 
 def helpers(ways: Ways) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def helpers(ways: Ways) -> dict[str, Any]:
     if any(parameter.struct for parameter in plan.parameters):
         optional = frozenset(slot.label for slot in plan.inputs if slot.optional)
         found["field"] = field_reader(ways.name, optional, refuse_traced)
-    found |= to_export(ways, ways.op, None if ways.named else ways.ops.public)
+    found |= to_export(ways, plain_of(ways.name) if ways.named else Plain(ways.name, overload=ways.ops.public))
     return found | {
         "refuse_traced": refuse_traced,
         "launch_forward": ways.instances.forward,

@@ -12,7 +12,7 @@ from typing import Any
 from ..private import torch_inductor
 from ..private.torch_inductor import buffer, call, contiguous, copy
 from .packaged import pack, packaged_op
-from .ways import Ways, one_or_many, plains
+from .ways import Ways, one_or_many, plain_of
 
 
 def register(ways: Ways) -> bool:
@@ -23,7 +23,7 @@ def register(ways: Ways) -> bool:
     # The raw op, or the public one, which is equal to it: an exported program holds that.
     table[ways.ops.public] = lambda *given, **named: _lower_forward(ways, ways.complete(given, named))
     if ways.named:
-        table[plains[ways.name].overload] = lambda *given, **named: _lower_packaged(ways, ways.complete(given, named))
+        table[plain_of(ways.name).overload] = lambda *given, **named: _lower_packaged(ways, ways.complete(given, named))
     if ways.ops.backward is not None:
         table[ways.ops.backward] = lambda *arguments: _lower_backward(ways, arguments)
     return True

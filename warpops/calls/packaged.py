@@ -15,7 +15,7 @@ import torch
 from ..errors import ArgumentError
 from ..plan.model import OpPlan
 from ..private.helper_op import HelperOp
-from .ways import Ways, many, newest, plains
+from .ways import Ways, many, newest, plain_of
 
 
 def look_up(name: str, schema: str) -> Ways:
@@ -75,7 +75,7 @@ def unpack(plan: OpPlan, tensors: list[Any], ints: list[Any], floats: list[Any])
 def _run(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:
     name, _, schema = op.partition(" ")
     ways = look_up(name, schema)
-    return list(many(ways.call_public(unpack(ways.plan, tensors, ints, floats), plains[name].overload)))
+    return list(many(ways.call_public(unpack(ways.plan, tensors, ints, floats), plain_of(name).overload)))
 
 
 packaged_op = HelperOp("_packaged(str op, Tensor?[] tensors, SymInt[] ints, float[] floats) -> Tensor[]", _run, _run)

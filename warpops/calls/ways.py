@@ -19,8 +19,12 @@ by_key: weakref.WeakValueDictionary[str, Ways] = weakref.WeakValueDictionary()
 by_name: weakref.WeakValueDictionary[str, Ways] = weakref.WeakValueDictionary()
 """The newest op of each name: programs call that."""
 
-plains: dict[str, Plain] = {}
-"""The operators under plain names."""
+_plains: dict[str, Plain] = {}
+
+
+def plain_of(name: str) -> Plain:
+    """The operator under a plain name, which may not be defined yet. It stays."""
+    return _plains.setdefault(name, Plain(name))
 
 
 def newest(name: str) -> Ways:
@@ -61,12 +65,14 @@ class Ops:
 
 @dataclass(eq=False)
 class Plain:
-    """The operator under the plain name, ``namespace::op``: it calls the newest op of the name."""
+    """The operator under a plain name, ``namespace::op``: it calls the newest op of the name."""
 
     name: str
-    schema: str
+    schema: str = ""
     """Without the name."""
     overload: Any = None
+    lease: Any = None
+    """Keeps it registered."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +105,6 @@ class Ways:
 
     name: str
     """In messages; a hidden op has the name of the op that it was made for."""
-    op: str
-    """Its own name."""
     key: str
     plan: OpPlan
     instances: Instances

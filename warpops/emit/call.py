@@ -173,10 +173,8 @@ class CallWriter(FunctionWriter):
                 text.add(f"{slot.name} = bool({slot.name})")
             elif (slot.leaf.kind == "number" and slot.role == "number") or slot.role == "size":
                 text.add(f"{slot.name} = {self.use('traced_int')}({slot.name})")
-        text.add(f"if {self.use('is_exporting')}():")
-        text.add(f"    {self.use('check_exported')}()")
-        text.add(f"    return {self.use('plains')}[{self.op!r}].overload({self._public_arguments()})")
-        text.add(f"return {self.use('public_op')}({self._public_arguments()})")
+        called = f"({self.use('plain')}.overload if {self.use('exporting')}() else {self.use('public_op')})"
+        text.add(f"return {called}({self._public_arguments()})")
 
     def _public_arguments(self) -> str:
         parts = []

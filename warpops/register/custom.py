@@ -13,7 +13,7 @@ import torch
 from ..calls.dispatched import fake_plain, run_plain
 from ..calls.special import refuse_mutation
 from ..calls.traced import check_exported
-from ..calls.ways import Plain, Ways, many, newest, plains
+from ..calls.ways import Plain, Ways, many, newest, plain_of
 from ..private import torch_custom
 
 _made: dict[str, tuple[int | None, Any]] = {}
@@ -28,7 +28,7 @@ def custom_op_of(ways: Ways, order: int | None) -> Any:
     """
     check_exported(ways)
     if ways.name not in _made:
-        _made[ways.name] = order, _define(plains[ways.name])
+        _made[ways.name] = order, _define(plain_of(ways.name))
     return _made[ways.name][1]
 
 

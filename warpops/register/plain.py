@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..calls.dispatched import fake_plain, run_plain, run_plain_cast, run_plain_mapped
-from ..calls.ways import Plain, by_name, plains
+from ..calls.ways import Plain, by_name, plain_of
 from ..private import torch_modes, torch_registry
 from ..sharding.rules import Rules
 from .custom import forget_custom_op
@@ -42,15 +42,20 @@ def _define(name: str) -> None:
     forget_custom_op(name, found.order)
     there = _registered.get(name)
     if there is not None and is_there(there):
-        if plains[name].schema == schema:
+        if plain_of(name).schema == schema:
             return
         take_out(there)
-    register(namespace, {basename: schema}, functools.partial(_fill, Plain(name, schema)))
+    register(namespace, {basename: schema}, functools.partial(_fill, plain_of(name)))
 
 
-def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], Plain]:
+class _Lease:
+    """Keeps the operator registered."""
+
+
+def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], _Lease]:
     namespace, basename, library = operators.namespace, operators.name, operators.library
-    _registered[plain.name], plains[plain.name] = operators, plain
+    _registered[plain.name] = operators
+    plain.schema, plain.lease = operators.schemas[basename], _Lease()
     torch_registry.forget(namespace, basename)
     library.define(f"{basename}{plain.schema}", tags=(torch.Tag.pt2_compliant_tag,))
     plain.overload = torch_registry.make_plain(getattr(getattr(torch.ops, namespace), basename).default)
@@ -67,4 +72,4 @@ def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], Plain]:
     rules = Rules(functools.partial(by_name.get, plain.name), "")
     operators.shims.append(Shim(fake_plain, plain))
     torch_registry.register_python_side(library, plain.name, operators.shims[-1], rules)
-    return {basename: plain.overload}, plain
+    return {basename: plain.overload}, plain.lease

@@ -155,7 +155,6 @@ class Registration:
         self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
         self.ways = Ways(
             name=self.title or self.name,
-            op=self.name,
             key=f"{self.name}.{self.key}",
             plan=self.plan,
             instances=self.instances,

@@ -14,7 +14,7 @@ import warp as wp
 
 from ..calls.helpers import helpers, to_export
 from ..calls.special import AUTOCAST_DTYPES, cast, special
-from ..calls.ways import Ways, many
+from ..calls.ways import Plain, Ways, many
 from ..emit.call import CallWriter
 from ..emit.schema import Schemas
 from ..emit.text import tuple_of
@@ -91,7 +91,7 @@ class TangentOp:
         self._register(of.overload)
         self._emitter = _Emitter(self.name, plan, self._tangents)
         found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
-        found |= to_export(ways, self.name, self.overload)
+        found |= to_export(ways, Plain(self.name, overload=self.overload))
         text = self._emitter.emit()
         scope = {own: found[name] for name, own in self._emitter.helpers().items() if name in found}
         compile_text(text, scope, f"{self.name}.call")
