@@ -93,6 +93,15 @@ def convolved(x: Array, w: Array, n: int, y: Array):
 
 
 @wp.kernel
+def filtered(x: Array, w: Array, y: Array):
+    i = wp.tid()
+    total = float(0.0)
+    for k in range(w.shape[0]):
+        total += w[k] * x[i + 1 + k]
+    y[i] = total
+
+
+@wp.kernel
 def product_of_tiles(a: Matrix, b: Matrix, c: Matrix):
     i, j = wp.tid()
     total = wp.tile_zeros(shape=(8, 8), dtype=float)
@@ -121,7 +130,8 @@ MISSING = [
         (torch.tensor([0, 2, 3], dtype=torch.int32), torch.tensor([0, 2, 5], dtype=torch.int32), x),
         torch.tensor([1.0, 5.0]),
     ),
-    (convolved, "y", '"x[x_size], w[n] -> y[n_]", sizes="n_"', (x, torch.ones(2), 2, 5), x[1:] + x[:-1]),
+    (convolved, "y", '"x[n_ + n - 1], w[n] -> y[n_]"', (x, torch.ones(2), 2), x[1:] + x[:-1]),
+    (filtered, "y", '"x[n + w_size], w[w_size] -> y[n]"', (x, torch.ones(2)), x[2:] + x[1:-1]),
     (
         product_of_tiles,
         "c",

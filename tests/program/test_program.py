@@ -913,8 +913,9 @@ def test_wrong_declarations():
     def starred(x: wp.array[float], *y):
         pass
 
-    with pytest.raises(SignatureError, match=r"'y' can't be read from the program.*Give it in brackets"):
+    with pytest.raises(SignatureError, match=r"'y' can't be read from the program.*give it in brackets") as raised:
         warp_program("x[n] -> y")(program)
+    assert '@warp_program("x[n] -> y[y_size]", sizes="y_size")' in str(raised.value)
     with pytest.raises(SignatureError, match="'z', which is no argument of the program"):
         warp_program("x[n] -> z[n]")(program)
     with pytest.raises(SignatureError, match="no output and mutates nothing"):

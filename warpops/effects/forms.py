@@ -160,6 +160,15 @@ class Residue:
 
 
 @dataclass(frozen=True)
+class Window:
+    """``coordinate + offset`` plus the variable of a loop over all of a length."""
+
+    coordinate: Coord
+    offset: int
+    length: Shape | Arg
+
+
+@dataclass(frozen=True)
 class Unknown:
     """An index that can't be followed, and why. ``derived``: computed from coordinates alone.
 
@@ -173,7 +182,7 @@ class Unknown:
     stride: Stride | None = None
     values_of: str | None = None
     """The array that it is an element of, as it stands there."""
-    known: Scaled | Mirrored | Residue | None = None
+    known: Scaled | Mirrored | Residue | Window | None = None
     """What it is all the same, for those who ask how far it reaches."""
 
 
@@ -197,6 +206,13 @@ Form: TypeAlias = Affine | Clamped | OneOf | Unknown | Whole | Covered
 
 def literal(form: Form | None) -> int | None:
     return form.offset if isinstance(form, Affine) and form.base is None else None
+
+
+def run_length(form: Form | None) -> Shape | Arg | None:
+    """The length of which this index runs through every element, as the variable of a loop."""
+    loop = form.base if isinstance(form, Affine) and form.offset == 0 else None
+    upper = loop.upper if isinstance(loop, Loop) and loop.full and not loop.varies else None
+    return upper.base if upper is not None and not upper.offset and isinstance(upper.base, (Shape, Arg)) else None
 
 
 def bare_coordinate(form: Form) -> int | None:

@@ -21,8 +21,10 @@ from .forms import (
     Shape,
     Size,
     Unknown,
+    Window,
     bare_coordinate,
     replace,
+    run_length,
 )
 from .model import AxisUse, Below, Limit, Need
 from .record import Access
@@ -52,6 +54,7 @@ def axis_use(name: str, axis: int, accesses: Iterable[Access], guards: Set[Condi
         below=tuple(found.below),
         needs=tuple(found.needs),
         mirrored=found.mirrored,
+        window=next(iter(found.windows)) if len(found.windows) == len(found.uncovered) == 1 else None,
         spread=found.spread(),
         run=next(iter(found.runs)) if len(found.runs) == 1 and not found.other else None,
     )
@@ -94,6 +97,7 @@ class _Axis:
     multiples: dict[tuple[int, int], set[int]] = field(default_factory=dict)
     runs: dict[tuple[str, int] | str, None] = field(default_factory=dict)
     mirrored: bool = False
+    windows: dict[tuple[int, int, tuple[str, int] | str], None] = field(default_factory=dict)
     other: bool = False
     """It is indexed by something else than ``runs``, or under conditions."""
 
@@ -145,6 +149,9 @@ class _Axis:
         elif isinstance(form, Unknown) and isinstance(form.known, Scaled):
             self._scaled(form.known, access)
         elif isinstance(form, Unknown):
+            if isinstance(form.known, Window):
+                window = form.known
+                self.windows[window.coordinate.axis, window.offset, _length(window.length)] = None
             self.offset = self.offset or form.derived
             reason = form.reason if form.reason.startswith("computed") else f"indexed by {form.reason}"
             self.uncovered[f"{reason} {line}"] = None
@@ -187,14 +194,12 @@ class _Axis:
 
     def _note_run(self, form: Form, access: Access) -> None:
         """An index by the variable of a loop that runs through all of a length."""
-        loop = form.base if isinstance(form, Affine) and form.offset == 0 else None
-        upper = loop.upper if isinstance(loop, Loop) and loop.full and not loop.varies else None
+        length = run_length(form)
         conditions = [c for c in access.conditions if c not in self.guards]
-        if upper is None or upper.offset or access.possible or conditions or not isinstance(upper.base, (Shape, Arg)):
+        if length is None or access.possible or conditions:
             self.other = True
         else:
-            base = upper.base
-            self.runs[(base.array, base.axis) if isinstance(base, Shape) else base.name] = None
+            self.runs[_length(length)] = None
 
     def _scaled(self, form: Scaled, access: Access) -> None:
         """``2 * i + 1``, ``i // 2``: how far it reaches is known where nothing but bounds of coordinates decides."""
@@ -306,6 +311,10 @@ def _limits(access: Access) -> frozenset[Size] | None:
                 return None
             found |= condition.below
     return found
+
+
+def _length(of: Shape | Arg) -> tuple[str, int] | str:
+    return (of.array, of.axis) if isinstance(of, Shape) else of.name
 
 
 def _in_any_case(branches: list[frozenset[tuple[object, ...]]]) -> bool:

@@ -51,6 +51,8 @@ class AxisUse:
     mirrored: bool = False
     """``coordinate`` counts from the axis's end in some places (``y[y.shape[0] - 1 - i]``), which takes no more elements than
     there are threads, and may leave some out."""
+    window: tuple[int, int, tuple[str, int] | str] | None = None
+    """What can't be followed is a coordinate plus a number plus the variable of a loop from 0 to this length."""
     spread: tuple[int, int] | None = None
     """All of its indices are ``factor * coordinate`` plus 0 to ``factor - 1``, each by all threads: coordinate and factor."""
     run: tuple[str, int] | str | None = None

@@ -22,9 +22,11 @@ from .forms import (
     Scaled,
     Shape,
     Unknown,
+    Window,
     bare_coordinate,
     literal,
     replace,
+    run_length,
     varies,
 )
 from .model import Site
@@ -167,7 +169,7 @@ def computed(values: Sequence[Value], text: Text, *, merges: bool = False) -> Un
     count = merges + sum(v.form.merges if isinstance(v.form, Unknown) else isinstance(v.form, Clamped) for v in values)
     for value in values:
         if isinstance(value.form, Unknown) and not value.form.derived:
-            return replace(value.form, varies=both, merges=count, values_of=None)
+            return replace(value.form, varies=both, merges=count, values_of=None, known=None)
     return Unknown(f"computed: {text()}", derived=any(v.coords for v in values), varies=both, merges=count)
 
 
@@ -254,7 +256,7 @@ def _product(a: Form | None, b: Form | None) -> Form | None:
     return None
 
 
-def _known(operator: str, a: Form | None, b: Form | None) -> Scaled | Mirrored | Residue | None:
+def _known(operator: str, a: Form | None, b: Form | None) -> Scaled | Mirrored | Residue | Window | None:
     """What is known of a number that isn't affine, of a coordinate and literals."""
     if operator == "mul" and literal(a) is not None:
         a, b = b, a
@@ -270,6 +272,11 @@ def _known(operator: str, a: Form | None, b: Form | None) -> Scaled | Mirrored |
         return None
     if operator == "add" and literal(a) is not None:
         return _known("add", b, a)
+    if operator == "add":
+        for form, other in ((a, b), (b, a)):
+            length = run_length(other)
+            if length is not None and isinstance(form, Affine) and isinstance(form.base, Coord):
+                return Window(form.base, form.offset, length)
     if operator != "sub":
         return None
     if isinstance(a, Affine) and isinstance(a.base, Shape) and isinstance(b, Affine) and isinstance(b.base, Coord):

@@ -274,7 +274,7 @@ class _Deriver(Bounds):
                     reason = f" (axis {axis}: {known.axes[axis].uncovered[0]})"
                 raise self.fail(
                     f"the shape of output '{leaf.label}' can't be read from the kernel{reason} "
-                    f"({self.kernel.file}:{self.kernel.line}). Give it in brackets or with "
+                    f"({self.kernel.file}:{self.kernel.line}); give it in brackets, or with "
                     f"shapes={{'{leaf.label}': ...}}. {self.advice(self.effects.tid_rank or 1)}"
                 )
             self.shapes[leaf.name] = tuple(sizes)

@@ -90,11 +90,12 @@ class _Terms:
 
     def from_indices(self, use: AxisUse) -> Expr | None:
         """The size that an axis takes for its indices, where they say one."""
-        if isinstance(use.run, tuple):
-            leaf = next((leaf for leaf in self.kernel.leaves if leaf.label == use.run[0]), None)
-            return None if leaf is None else self.own_name(leaf, use.run[1])
-        if isinstance(use.run, str):
-            return name(use.run)
+        if use.run is not None:
+            return self.length(use.run)
+        if use.window is not None and not use.below:
+            coordinate, more, of = use.window
+            size = folded("+", name(self.letters[coordinate]), self.length(of))
+            return folded("+" if more > 0 else "-", size, integer(abs(more - 1))) if more != 1 else size
         if use.coordinate is not None and not use.offset and not use.guarded:
             return name(self.letters[use.coordinate])
         places = {(below.coordinate, below.factor, below.divisor) for below in use.below}
@@ -108,6 +109,14 @@ class _Terms:
             return None
         size = folded("*", integer(factor), name(self.letters[coordinate]))
         return folded("+", size, integer(max(most - factor + 1, 0)))
+
+    def length(self, of: tuple[str, int] | str) -> Expr:
+        """The name of another axis's size, or of an int argument."""
+        if isinstance(of, str):
+            return name(of)
+        leaf = next(leaf for leaf in self.kernel.leaves if leaf.label == of[0])
+        own = self.given.get(leaf.name, (None,) * leaf.ndim)[of[1]]
+        return own or self.own_name(leaf, of[1])
 
     def own_name(self, leaf: Leaf, axis: int) -> Expr:
         return name(unused(f"{leaf.name}{axis}" if leaf.ndim > 1 else f"{leaf.name}_size", self.taken))
