@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 import warnings
 import weakref
 from typing import Any
@@ -442,6 +443,25 @@ def test_what_warp_does_not_build_runs_unchecked(monkeypatch, scatter):
     monkeypatch.setattr(checked, "_warned", weakref.WeakKeyDictionary())
     with bounds_checked(), pytest.warns(RuntimeWarning, match="can.t be built: no such builtin"):
         assert op(torch.ones(2), indices(0, 2), m=3).tolist() == [1, 0, 1]
+
+
+def test_threads_that_wait_for_each_other_do_not_end(monkeypatch):
+    """A thread that ended would keep the others of its block waiting for ever; on the CPU a block is one thread."""
+
+    @wp.kernel(module="unique")
+    def tiles(x: wp.array[float], index: wp.array[int], y: wp.array[float]):
+        i = wp.tid()
+        value = x[index[i]]
+        total = wp.tile_sum(wp.tile(value))
+        wp.tile_store(y, total, offset=i)
+
+    monkeypatch.setattr(checked.devices, "is_capturing", lambda: False)
+    gpu = types.SimpleNamespace(is_cuda=True)
+    assert "wait for each other" in str(checked.bounds_kernel(tiles, frozenset(), gpu, 64))
+    arrays = [wp.zeros(2, dtype=float), wp.array([0, 2], dtype=int), wp.zeros(2, dtype=float)]
+    call = {"kernel": tiles, "dim": 2, "inputs": arrays, "outputs": [], "device": "cpu", "stream": None}
+    with pytest.raises(ArgumentError, match="'x' is indexed at 2 on axis 0, and has size 2, by thread 1"):
+        launch_checked("test", wp.launch, call | {"block_dim": 1}, None)
 
 
 def test_on_cuda_and_in_a_capture(monkeypatch):

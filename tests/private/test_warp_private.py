@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import warp as wp
 
 from warpops.kernel.signature import inspect_kernel
 from warpops.launch.packing import BOUNDS, argument_layout, bfloat16_bits
-from warpops.private import warp_code, warp_types
+from warpops.private import warp_calls, warp_code, warp_types
 
 
 @wp.struct
@@ -159,3 +160,28 @@ def test_a_kernel_can_be_taken_out_of_its_module():
     assert module._get_live_kernels() == [stays]
     assert list(module.kernels.values()) == [stays]
     assert module.hashers is not hashers
+
+
+@wp.kernel
+def keeps(n: int, out: wp.array[float]):
+    kept = wp.zeros(shape=(2, 3), dtype=float)
+    out[0] = kept[0, n]
+
+
+def test_an_array_of_the_thread_s_own_tells_its_shape():
+    ((_, _, types, _),) = warp_code.local_types(keeps)
+    assert warp_types.fixed_shape(types["kept"]) == (2, 3)
+    assert warp_types.fixed_shape(types["out"]) is None and warp_types.fixed_shape(types["n"]) is None
+
+
+@wp.kernel
+def copies(x: wp.array[Any], out: wp.array[Any]):
+    out[0] = x[0]
+
+
+def test_the_overload_of_a_launch():
+    arguments = wp.zeros(1, dtype=wp.float64), wp.zeros(1, dtype=wp.float64)
+    found = warp_calls.overload_for(copies, arguments)
+    assert [t.dtype for _, t in warp_types.argument_types(found)] == [wp.float64, wp.float64]
+    assert warp_calls.overload_for(copies, arguments) is found
+    assert warp_calls.overload_for(scale, ()) is scale

@@ -19,7 +19,7 @@ import torch
 from ..arguments.call import bind_sizes, fresh_shape, launch_size
 from ..emit import checks
 from ..launch.packing import NOT_RECALLED, OutdatedError, dense_strides, descriptor, pairs_apart
-from ..private import torch_guards
+from ..private import locks, torch_guards
 from ..private.warp_types import RETAIN_GRAD
 from .direct import watched
 from .instances import Instances
@@ -55,11 +55,14 @@ NEVER = Memory(lambda *tensors: False, _nothing, _nothing, None, False, None)
 
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_lock = locks.plain()
 
 
 def forget_all() -> None:
     """Let all ops make their next launches anew, the long way."""
-    for store in list(_stores):
+    with _lock:
+        stores = list(_stores)
+    for store in stores:
         store.memories = (NEVER,)
 
 
@@ -73,7 +76,8 @@ class Store:
         self._wait = self._length = 0
         self.memories: tuple[Memory, ...] = (NEVER,)
         """The latest first. One tuple, replaced at once: other threads launch meanwhile."""
-        _stores.add(self)
+        with _lock:
+            _stores.add(self)
 
     def find(self, values: tuple[Any, ...]) -> Memory:
         """The launch among the older ones that such values were seen in, which becomes the latest; else ``NEVER``."""

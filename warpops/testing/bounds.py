@@ -20,7 +20,8 @@ def bounds_checked(*, every: bool = False) -> Iterator[None]:
     can't be rewritten (native functions, tiles on a GPU, a launch that is captured into a CUDA graph) runs unchecked, with
     one ``RuntimeWarning``.
 
-    It is for finding mistakes: each kernel is built once more, and a launch on a GPU is waited for. Contexts may be nested.
+    It is for finding mistakes: each kernel is built once more, and a launch on a GPU is waited for. A CUDA graph that was
+    captured before runs as it was captured. Contexts may be nested.
 
     Args:
         every: compare all indices, those as well that the analysis has proven to be inside.
