@@ -156,6 +156,24 @@ def test_a_structs_value(runs):
     assert runs == [4]
 
 
+def test_launches_that_no_gradient_needs_are_left_out():
+    """The last launch forward writes what the adjoints don't read; what a mesh is made of may be read by any launch."""
+
+    @program("thrice", scratch="a[n], b[n], unused[n]")
+    def thrice(x: F, y: F, a: F, b: F, unused: F):
+        wp.launch(blur, dim=x.shape, inputs=[x], outputs=[a])
+        wp.launch(blur, dim=x.shape, inputs=[a], outputs=[unused])
+        wp.launch(test_program.square_in_place, dim=a.shape, inputs=[a])
+        wp.launch(blur, dim=x.shape, inputs=[a], outputs=[b])
+        wp.launch(blur, dim=x.shape, inputs=[b], outputs=[y])
+
+    for _ in range(3):
+        check_against(thrice, lambda x: blur_reference(blur_reference(x, 1) ** 2), [torch.rand(6)])
+    scripts = thrice._instances.only.launcher.scripts._found
+    kinds = [[type(step).__name__ for step in script.steps] for _, script in scripts.values()]
+    assert [names.count("Launch") for names in kinds] == [5, 3 + 4]
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
