@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import operator
 import struct
@@ -15,7 +16,7 @@ from ..kernel.signature import inspect_kernel
 from ..launch.launcher import Launcher
 from ..launch.packing import POINTER, Image
 from ..private import warp_launch, warp_types
-from ..private.warp_calls import byte_range, is_other_array
+from ..private.warp_calls import byte_range
 from ..private.warp_types import OBJECTS
 from .launches import Called, frozen
 from .memory import Maker, Use
@@ -218,10 +219,10 @@ class Take(Maker):
             known = [k for k, one in enumerate(self._objects) if one is value]
             if known:
                 return Object(known[0])
-        if isinstance(value, OBJECTS) or (is_other_array(value) and not warp_types.is_number(value)):
-            self.refuse("an object that isn't the program's own")
         if isinstance(value, int) and any(value == one.id for one in self._objects):
             self.refuse("the id of an object in an array")
+        if not _is_plain(value):
+            self.refuse(f"a {type(value).__name__} that is given to a function of Warp's")
         return frozen(value)
 
     def adjoint(self, called: Called) -> None:
@@ -239,6 +240,14 @@ class Take(Maker):
         """A handle that a launch was given."""
         if all(handle != value.id for value in self._objects):
             self._steps.append((Handle(title, label, kinds, handle, self.device), [], None))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number, a vector, a name or a type, or a sequence of such: nothing that may change unseen."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    plain = (type(None), int, float, str, type, enum.Enum, wp.Device)
+    return isinstance(value, plain) or warp_types.is_number(value) or warp_types.is_struct(value)
 
 
 def _range(place: Place, count: int) -> Range:
