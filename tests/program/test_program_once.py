@@ -156,6 +156,24 @@ def test_a_structs_value(runs):
     assert runs == [4]
 
 
+def test_launches_that_no_gradient_needs_are_left_out():
+    """The last launch forward writes what the adjoints don't read; what a mesh is made of may be read by any launch."""
+
+    @program("thrice", scratch="a[n], b[n], unused[n]")
+    def thrice(x: F, y: F, a: F, b: F, unused: F):
+        wp.launch(blur, dim=x.shape, inputs=[x], outputs=[a])
+        wp.launch(blur, dim=x.shape, inputs=[a], outputs=[unused])
+        wp.launch(test_program.square_in_place, dim=a.shape, inputs=[a])
+        wp.launch(blur, dim=x.shape, inputs=[a], outputs=[b])
+        wp.launch(blur, dim=x.shape, inputs=[b], outputs=[y])
+
+    for _ in range(3):
+        check_against(thrice, lambda x: blur_reference(blur_reference(x, 1) ** 2), [torch.rand(6)])
+    scripts = thrice._instances.only.launcher.scripts._found
+    kinds = [[type(step).__name__ for step in script.steps] for _, script in scripts.values()]
+    assert [names.count("Launch") for names in kinds] == [5, 3 + 4]
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +353,23 @@ def test_a_kernels_code_that_is_replaced(runs):
     assert runs == [1]
 
 
+@wp.kernel
+def scale_by(x: F, s: F, y: F):
+    i = wp.tid()
+    y[i] = x[i] * s[0]
+
+
+@wp.struct
+class Weight:
+    w: float
+
+
+@wp.kernel
+def weigh(x: F, weights: wp.array[Weight], y: F):
+    i = wp.tid()
+    y[i] = x[i] * weights[i].w
+
+
 LOG: list[int] = []
 TABLE = {"factor": 2.0}
 
@@ -379,6 +414,11 @@ def by_comprehension(x: F, y: F):
     wp.launch(scale, dim=x.shape, inputs=[x, sum([TABLE[key] for key in ("factor",)])], outputs=[y])
 
 
+def by_type(x: F, y: F):
+    two = type(x)([2.0], dtype=float, device=x.device)
+    wp.launch(scale_by, dim=x.shape, inputs=[x, two], outputs=[y])
+
+
 def sets_a_global(x: F, y: F):
     global _unused
     _unused = 1
@@ -396,6 +436,7 @@ def sets_a_global(x: F, y: F):
         (by_address, "wp.launch(", "reads .ptr"),
         (by_helper, "LOG.append(1)", "uses LOG"),
         (by_comprehension, "wp.launch(", "uses TABLE"),
+        (by_type, "type(x)", "uses type"),
         (sets_a_global, "_unused = 1", "sets, imports or defines _unused"),
     ],
 )
@@ -419,10 +460,20 @@ def test_what_only_the_run_shows(runs):
     def by_text(x: F, y: F):
         wp.launch(scale, dim=x.shape, inputs=[x, 2.0 if f"{x}" == "[1. 1.]" else 3.0], outputs=[y])
 
+    @program("by_struct", "x[n] -> y[n]")
+    def by_struct(x: F, y: F):
+        value = Weight()
+        value.w = 2.0
+        made = wp.zeros(x.shape, dtype=Weight, device=x.device)
+        made.fill_(value)
+        value.w = 3.0
+        wp.launch(weigh, dim=x.shape, inputs=[x, made], outputs=[y])
+
     for k in (1.0, 2.0, 3.0):
+        assert by_struct(torch.full((2,), k)).tolist() == [2.0 * k] * 2
         assert by_sum(torch.full((2,), k)).tolist() == [2.0 * k * k] * 2
         assert by_text(torch.full((2,), k)).tolist() == [(2.0 if k == 1.0 else 3.0) * k] * 2
-    assert runs == [6]
+    assert runs == [9]
 
 
 # --- what is checked --------------------------------------------------------------------------------------------------

@@ -40,6 +40,11 @@ class Use:
     private: bool = False
     """Functions, or code that nobody can follow, run again in the adjoint, and may write: it gets a copy."""
 
+    @property
+    def is_read_again(self) -> bool:
+        """The adjoint may read the array."""
+        return self.state is not None or self.private
+
 
 _uses: weakref.WeakKeyDictionary[Any, tuple[Effects, dict[str, Use]]] = weakref.WeakKeyDictionary()
 

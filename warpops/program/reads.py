@@ -24,7 +24,7 @@ _BUILTINS = {
     for name in (
         *("abs", "all", "any", "bool", "dict", "divmod", "enumerate", "filter", "float", "frozenset", "int"),
         *("isinstance", "len", "list", "map", "max", "min", "pow", "range", "reversed", "round", "set", "slice"),
-        *("sorted", "str", "sum", "tuple", "type", "zip", "AssertionError", "IndexError", "NotImplementedError"),
+        *("sorted", "str", "sum", "tuple", "zip", "AssertionError", "IndexError", "NotImplementedError"),
         *("RuntimeError", "StopIteration", "TypeError", "ValueError", "Exception"),
     )
 }
@@ -186,7 +186,7 @@ class _Look:
             elif kind in ("STORE_DEREF", "DELETE_DEREF") and name in cells:
                 raise _UnknownError(f"{where} sets {name}, which isn't its own")
             elif step.opcode in dis.hasname or kind == "LOAD_BUILD_CLASS":
-                raise _UnknownError(f"{where} sets, imports or defines {name}")
+                raise _UnknownError(f"{where} sets, imports or defines {name or 'a class'}")
             elif step.opcode in dis.hasfree and kind not in _CELLS:
                 raise _UnknownError(f"{where} uses {name} in a way that isn't known here")
         for constant in code.co_consts:

@@ -18,7 +18,7 @@ from ..private import warp_code, warp_types
 from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
 from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
-from .checks import check_followed, check_handles, check_launch, leaves, warn_once
+from .checks import advice_on, check_followed, check_handles, check_launch, leaves, warn_once
 from .launches import Called, Launched, StructValue, frozen, refs_in, settled
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 from .take import Take
@@ -109,14 +109,7 @@ class Run:
     # --- what Warp's functions come to --------------------------------------------------------------------------------
 
     def refuse(self, name: str) -> None:
-        advice = {
-            "Launch.launch": "recorded launches aren't seen by the op; call wp.launch",
-            "Tape.__enter__": "the op differentiates a program by itself; leave the tape out",
-            "Thread.start": "launches of another thread aren't seen by the op; launch in the program's own",
-        }.get(name, "take plain arrays")
-        if " by a name " in name:
-            advice = f"write wp.{name.partition(' ')[0]}, which the op can follow"
-        raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice}")
+        raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice_on(name)}")
 
     def made(self, value: Any, call: dict[str, Any]) -> None:
         self.objects.append(value)
@@ -168,7 +161,7 @@ class Run:
         if call["adjoint"]:
             if self.recording:
                 raise GradientError(
-                    f"{self.op}: the program launches the adjoint of {kernel.key}, which has no adjoint itself"
+                    f"{self.op}: the program launches the adjoint of {kernel.key}, which has none itself"
                 )
             if self.take is not None:
                 self.take.refuse("an adjoint launch of the program's own")
@@ -185,19 +178,19 @@ class Run:
             self._see(given.values())
         if not self.recording:
             self._check_inputs(given, uses)
-            return self._launch(original, call)
+            return self._launch(original, call, given, uses)
         spans = [(block.low, block.high) for block in self.blocks]
         check_followed(self.op, kernel, effects, given, spans)
         taken = self._arguments(kernel, names, arguments, uses)
-        return self._record(original, call, kernel, effects, taken, objects)
+        return self._record(lambda: self._launch(original, call, given, uses), call, effects, taken, objects)
 
-    def _launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+    def _launch(self, original: Any, call: dict[str, Any], given: dict[str, Any], uses: dict[str, Use] | None) -> Any:
         """The launch itself."""
         if switch.scopes and not call["adjoint"]:
             return launch_checked(self.op, original, call, self.stream)
         result = original(**call)
         if self.take is not None:
-            self.take.launch(call)
+            self.take.launch(call, given, uses)
         return result
 
     def _check_inputs(self, given: dict[str, Any], uses: dict[str, Use]) -> None:
@@ -238,13 +231,13 @@ class Run:
 
     def _record(
         self,
-        original: Callable[..., Any],
+        launch: Callable[[], Any],
         call: dict[str, Any],
-        kernel: Any,
         effects: Effects,
         arguments: tuple[Any, ...],
         objects: dict[str, Any],
     ) -> Any:
+        kernel = call["kernel"]
         for value in objects.values():
             self._warn_of_vertices(kernel, value)
         refs = list(refs_in(arguments))
@@ -258,7 +251,7 @@ class Run:
         for ref in refs:
             if ref.block is not None and ref.use.writes:
                 ref.block.overwrite(ref.low, ref.high)
-        result = self._launch(original, call)
+        result = launch()
         if not wanted:
             return result
         for ref in refs:
@@ -276,7 +269,6 @@ class Run:
         return result
 
     def _warn_of_vertices(self, kernel: Any, value: Any) -> None:
-        """A mesh's own arrays get no gradient from what the kernel asks the mesh."""
         arrays = (value.points, value.velocities) if isinstance(value, wp.Mesh) else ()
         blocks = [self.block_of(array) for array in arrays if isinstance(array, wp.array) and array.size]
         if any(block is not None and block.active for block in blocks):
@@ -391,8 +383,11 @@ class Run:
                 adjoints.append(None if known is not None and known.attached_alone else array.grad)
             else:
                 adjoints.append(array._cls() if is_struct_instance(array) else None)
-        call = {"kernel": kernel, "dim": event.dim, "inputs": arrays, "adj_inputs": adjoints, "adjoint": True}
-        self._launch(wp.launch, {**call, "record_tape": False, "stream": self.stream, **event.options})
+        call = {"kernel": kernel, "dim": event.dim, "inputs": arrays, "adj_inputs": adjoints, "stream": self.stream}
+        call |= {"adjoint": True, "record_tape": False, **event.options}
+        _, uses = uses_of(event.kernel)
+        read = {label: array for label, array in leaves(kernel, tuple(arrays)) if uses.get(label, Use()).is_read_again}
+        self._launch(wp.launch, call, read, None)
 
     def _rebuild(self, argument: Any, private: list[Any]) -> Any:
         if isinstance(argument, Ref):

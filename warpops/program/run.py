@@ -125,12 +125,13 @@ class Runner:
         numbers = [value for slot, value in zip(self._slots, values, strict=True) if not slot.is_array]
         return device, shapes, exact_bytes(numbers), wanted
 
-    def _take(self, device: torch.device, given: tuple[Any, ...]) -> Take | None:
+    def _take(self, device: torch.device, given: tuple[Any, ...], private: bool) -> Take | None:
         """What writes a run down. It tells arrays by where they are, so that no two may share memory."""
         tensors = [tensor for tensor in given if tensor is not None]
         if any(overlaps(tensor, tensors[:count]) for count, tensor in enumerate(tensors)):
             return None
-        take = Take(self.program.reads(), self.scripts.launchers, devices.concrete(device), devices.warp_device(device))
+        where = devices.concrete(device), devices.warp_device(device)
+        take = Take(self.program.reads(), self.scripts.launchers, *where, private)
         for index, tensor in enumerate(given):
             if tensor is not None:
                 take.give(index, tensor)
@@ -151,7 +152,7 @@ class Runner:
         warp_code.runtime_ready()
         warp_device = devices.warp_device(device)
         wanted = key is not None and not (warp_device.is_cuda and devices.is_capturing()) and self.scripts.wanted()
-        take = self._take(device, given) if wanted else None
+        take = self._take(device, given, recording) if wanted else None
         return Run(self.op, warp_device, devices.current_stream(device, warp_device), recording, take)
 
     def _call(self, run: Run, values: list[Any]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import operator
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,26 +16,34 @@ from ..kernel.signature import inspect_kernel
 from ..launch.launcher import Launcher
 from ..launch.packing import POINTER, Image
 from ..private import warp_launch, warp_types
-from ..private.warp_calls import is_other_array
+from ..private.warp_calls import byte_range
 from ..private.warp_types import OBJECTS
 from .launches import Called, frozen
-from .memory import Maker
+from .memory import Maker, Use
 from .reads import Reads
 from .script import OWN, Adjoint, Array, Call, Copy, Handle, Launch, LaunchOfObjects, Make, Object, Place, Script, Step
 
 _ALIGNED = 64
+Range = tuple[int, int, int]
+"""Memory: in which tensor, its first byte, and the one after its last."""
 
 
 class Take(Maker):
     """Writes down a run while it goes on."""
 
-    def __init__(self, reads: Reads, launchers: dict[Any, Launcher], device: torch.device, warp_device: Any) -> None:
-        """``launchers``: those that earlier runs made, by kernel and block size."""
-        self.reads, self.device, self.warp_device = reads, device, warp_device
+    def __init__(
+        self, reads: Reads, launchers: dict[Any, Launcher], device: torch.device, warp_device: Any, private: bool
+    ) -> None:
+        """``launchers``: those that earlier runs made, by kernel and block size. ``private``: nobody sees what the program
+        writes, as in a backward, whose results are gradients."""
+        self.reads, self.device, self.warp_device, self.private = reads, device, warp_device, private
         self._launchers = launchers
         self.why: str | None = None
         """What of the run can't be repeated so."""
-        self.steps: list[Step] = []
+        self._steps: list[tuple[Step, list[Range], list[Range] | None]] = []
+        """Each with what it reads, and what it writes; None where it is repeated in any case."""
+        self._kept: list[Range] = []
+        """What objects are made of, and may look at whenever a kernel asks them."""
         self._calls = False
         self._sizes = [0, 0]
         self._ranges: list[tuple[int, int, int, int]] = []
@@ -43,9 +52,19 @@ class Take(Maker):
         """Memory of the run, whose addresses mean something as long as it isn't freed."""
 
     def script(self) -> Script | None:
-        return (
-            None if self.why is not None else Script((self._sizes[0], self._sizes[1]), tuple(self.steps), self._calls)
-        )
+        if self.why is not None:
+            return None
+        steps = self._needed() if self.private else [step for step, _, _ in self._steps]
+        return Script((self._sizes[0], self._sizes[1]), tuple(steps), self._calls)
+
+    def _needed(self) -> list[Step]:
+        """The steps less those whose results nobody reads: of a backward, the last launches forward."""
+        found, read = [], set(self._kept)
+        for step, reads, writes in reversed(self._steps):
+            if writes is None or any(_overlap(one, other) for one in writes for other in read):
+                found.append(step)
+                read.update(reads)
+        return found[::-1]
 
     def refuse(self, why: str) -> None:
         self.why = self.why or why
@@ -77,7 +96,8 @@ class Take(Maker):
         source = self._place(memory.data_ptr())
         target = self.adopt(made, made.data_ptr(), made.data_ptr() + made.numel())
         if source is not None:
-            self.steps.append(Copy(target, source, made.numel()))
+            count = made.numel()
+            self._steps.append((Copy(target, source, count), [_range(source, count)], [_range(target, count)]))
         return made
 
     def _place(self, address: int) -> Place | None:
@@ -90,8 +110,13 @@ class Take(Maker):
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def launch(self, call: dict[str, Any]) -> None:
-        """A launch that was made."""
+    def launch(self, call: dict[str, Any], given: Mapping[str, Any], uses: Mapping[str, Use] | None) -> None:
+        """A launch that was made.
+
+        Args:
+            given: by label, the arguments whose data it may read.
+            uses: what it does to the arrays among them; None for an adjoint, which has results of its own.
+        """
         if self.why is not None:
             return
         dims = call["dim"] if isinstance(call["dim"], Sequence) else (call["dim"],)
@@ -114,7 +139,23 @@ class Take(Maker):
         image, objects = self._image(launcher, packed, call["adjoint"])
         if self.why is None:
             made = Launch(launcher, self.device, dims, image, call["adjoint"])
-            self.steps.append(LaunchOfObjects(made, objects) if objects else made)
+            step = LaunchOfObjects(made, objects) if objects else made
+            arrays = {label: value for label, value in given.items() if isinstance(value, wp.array)}
+            writes = None
+            if uses is not None and all(label in uses and not uses[label].private for label in arrays):
+                writes = self._of(value for label, value in arrays.items() if uses[label].writes)
+            self._steps.append((step, self._of(arrays.values()), writes))
+
+    def _of(self, arrays: Iterable[Any]) -> list[Range]:
+        """The memory of arrays."""
+        found = []
+        for array in arrays:
+            if isinstance(array, wp.array) and array.size:
+                low, high = byte_range(array)
+                place = self._place(low)
+                if place is not None:
+                    found.append(_range(place, high - low))
+        return found
 
     def _launcher(self, kernel: Any, block_dim: int | None) -> Launcher:
         key = kernel, block_dim
@@ -150,14 +191,20 @@ class Take(Maker):
 
     def call(self, function: Callable[..., Any], call: dict[str, Any], result: Any = None) -> None:
         """A call of a function of Warp's that was made."""
-        self.steps.append(self._call(function, call))
+        self._add(self._call(function, call), call)
         if result is not None:
             self.refuse("the result of a function of Warp's")
 
     def make(self, value: Any, call: dict[str, Any]) -> None:
         """An object that was made."""
-        self.steps.append(Make(self._call(type(value), call)))
+        self._add(Make(self._call(type(value), call)), call)
         self._objects.append(value)
+
+    def _add(self, step: Step, call: dict[str, Any]) -> None:
+        reads = self._of(call.values())
+        if isinstance(step, Make) or any(isinstance(value, OBJECTS) for value in call.values()):
+            self._kept += reads
+        self._steps.append((step, reads, None))
 
     def _call(self, function: Callable[..., Any], call: dict[str, Any]) -> Call:
         self._calls = True
@@ -172,10 +219,10 @@ class Take(Maker):
             known = [k for k, one in enumerate(self._objects) if one is value]
             if known:
                 return Object(known[0])
-        if isinstance(value, OBJECTS) or (is_other_array(value) and not warp_types.is_number(value)):
-            self.refuse("an object that isn't the program's own")
         if isinstance(value, int) and any(value == one.id for one in self._objects):
             self.refuse("the id of an object in an array")
+        if not _is_plain(value):
+            self.refuse(f"a {type(value).__name__} that is given to a function of Warp's")
         return frozen(value)
 
     def adjoint(self, called: Called) -> None:
@@ -187,9 +234,25 @@ class Take(Maker):
                 place = self._place(memory.data_ptr() + ref.low - ref.block.low)
                 if place is not None:
                     gradients[id(ref)] = place
-        self.steps.append(Adjoint(called, gradients))
+        self._steps.append((Adjoint(called, gradients), [], None))
 
     def handle(self, title: str, label: str, kinds: frozenset[str], handle: int) -> None:
         """A handle that a launch was given."""
         if all(handle != value.id for value in self._objects):
-            self.steps.append(Handle(title, label, kinds, handle, self.device))
+            self._steps.append((Handle(title, label, kinds, handle, self.device), [], None))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number, a vector, a name or a type, or a sequence of such: nothing that may change unseen."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    plain = (type(None), int, float, str, type, enum.Enum, wp.Device)
+    return isinstance(value, plain) or warp_types.is_number(value) or warp_types.is_struct(value)
+
+
+def _range(place: Place, count: int) -> Range:
+    return place.index, place.offset, place.offset + count
+
+
+def _overlap(one: Range, other: Range) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
