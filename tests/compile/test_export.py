@@ -6,6 +6,7 @@ import io
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 import warp as wp
 
 import kernels
@@ -93,6 +94,33 @@ def test_an_exported_program_has_gradients():
     want = x.detach().clone().requires_grad_()
     expected(want, k).backward()
     close(x.grad, want.grad)
+
+
+@pytest.mark.parametrize("lowered", [False, True], ids=["as exported", "decomposed"])
+def test_an_exported_program_has_second_derivatives(lowered):
+    program = torch.export.export(Net(), inputs(4))
+    module = (program.run_decompositions() if lowered else program).module()
+    x, k = inputs(4)
+    found = []
+    for function in (module, expected):
+        given = x.clone().requires_grad_()
+        (first,) = torch.autograd.grad(function(given, k), given, create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum(), given)[0])
+    close(*found)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(module(forward_ad.make_dual(x, x), k)).tangent
+    close(tangent.detach(), torch.func.jvp(lambda x: expected(x, k), (x,), (x,))[1])
+
+
+def test_the_tangent_op_is_exported():
+    class Along(torch.nn.Module):
+        def forward(self, x, k):
+            return bond_op.tangent(x, k, 0.3, tangent_x=x)[1]
+
+    program = torch.export.export(Along(), inputs(4))
+    x, k = inputs(4)
+    close(program.module()(x, k), bond_op.tangent(x, k, 0.3, tangent_x=x)[1])
+    assert any("bond_tangent" in str(node.target) for node in program.graph.nodes)
 
 
 def test_an_op_that_mutates_is_exported():

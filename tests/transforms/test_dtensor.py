@@ -249,6 +249,26 @@ def test_cotangents_of_any_placement(ranks):
     ranks.run(check_cotangents)
 
 
+def check_second(rank):
+    """Where rows stay sharded, so do those of second derivatives and of tangents."""
+    mesh = mesh_of()
+    for given, placed in (("0 0", "0"), ("R R", "R")):
+        x, w = (spread(torch.rand(5), letter, mesh) for letter in given.split())
+        (first,) = torch.autograd.grad(kernels.product_op(x, w).sum(), x, create_graph=True)
+        second = torch.autograd.grad(first.square().sum(), (x, w))
+        a, b = x.full_tensor().detach(), w.full_tensor().detach()
+        for got, want in zip(second, (8 * a * b * b, 8 * a * a * b), strict=True):
+            assert letters_of(got) == placed
+            close(got.full_tensor(), want)
+        tangent = kernels.product_op.tangent(x, w, tangent_x=w)[1]
+        assert letters_of(tangent) == placed
+        close(tangent.full_tensor().detach(), 2 * a * b * b)
+
+
+def test_second_derivatives(ranks):
+    ranks.run(check_second)
+
+
 def check_meshes(rank):
     for shape in ((2, 1), (1, 2)):
         for given, want, grads in (

@@ -32,6 +32,28 @@ def mapped(x: wp.array2d[f64], y: wp.array2d[f64]):
     wp.tile_store(y, wp.tile_map(wp.sin, wp.tile_load(x, shape=(1, SIZE), offset=(i, 0))), offset=(i, 0))
 
 
+@wp.func
+def bent(x: f64):
+    if x > f64(0.5):
+        return x * x * x
+    return wp.exp(x) * x
+
+
+@wp.kernel
+def mapped_by_the_users_own(x: wp.array2d[f64], y: wp.array2d[f64]):
+    i, _lane = wp.tid()
+    a = wp.tile_load(x, shape=(1, SIZE), offset=(i, 0))
+    wp.tile_store(y, wp.tile_map(bent, a * a) + wp.tile_map(wp.floor, a), offset=(i, 0))
+
+
+@wp.kernel
+def mapped_over_two(x: wp.array2d[f64], w: wp.array2d[f64], y: wp.array2d[f64]):
+    i, _lane = wp.tid()
+    a = wp.tile_load(x, shape=(1, SIZE), offset=(i, 0))
+    b = wp.tile_load(w, shape=(1, SIZE), offset=(i, 0))
+    wp.tile_store(y, wp.tile_map(wp.atan2, a, b), offset=(i, 0))
+
+
 def rand(*shape: int) -> torch.Tensor:
     return torch.rand(*shape, dtype=torch.float64)
 
@@ -41,7 +63,15 @@ def test_tangents_of_tiles():
     check_twice(op, rand(3, 4), rand(3, 4))
 
 
-def test_a_mapped_function_is_refused():
-    op = warp_op(mapped, "x[n, 4] -> y[n, 4]", dim="n", tiled=True, block_dim=1, name="tangents::mapped")
-    with pytest.raises(GradientError, match="'tile_map' has no tangent rule"):
-        torch.func.jvp(op, (rand(3, 4),), (rand(3, 4),))
+@pytest.mark.parametrize("kernel", [mapped, mapped_by_the_users_own], ids=["a builtin", "the user's own"])
+def test_a_mapped_function(kernel):
+    name = f"tangents::{kernel.key}"
+    op = warp_op(kernel, "x[n, 4] -> y[n, 4]", dim="n", tiled=True, block_dim=1, name=name)
+    check_twice(op, rand(3, 4))
+
+
+def test_a_mapped_function_of_two_tiles_is_refused():
+    declared = "x[n, 4], w[n, 4] -> y[n, 4]"
+    op = warp_op(mapped_over_two, declared, dim="n", tiled=True, block_dim=1, name="tangents::mapped_over_two")
+    with pytest.raises(GradientError, match="'tile_map' of two arguments has no tangent rule"):
+        torch.func.jvp(op, (rand(3, 4), rand(3, 4)), (rand(3, 4), rand(3, 4)))

@@ -15,6 +15,7 @@ from .tangent_builtins import Builtins
 from .tangent_rules import FLAT, ROWS
 from .tangent_scope import Form, Scope, has_tangent
 from .tangent_text import atom, dotted, is_cheap, joined
+from .tangent_tiles import mapped
 
 
 class Expressions:
@@ -209,6 +210,8 @@ class Expressions:
             if function.is_differentiable and function.key not in FLAT and any(f.tangent for f in forms):
                 raise self.scope.refuse(node, f"'{function.key}' has no tangent rule")
             return [self.scope.kept(form) if is_impure(function) and not root else form]
+        if function.key == "tile_map":
+            return [mapped(self.scope, node, forms, kind, self.function)]
         return self.builtins.derive(node, function.key, parameters, forms, kind, text)
 
     def _arguments(self, node: ast.Call) -> tuple[list[Form], list[str | None]]:
