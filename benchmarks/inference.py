@@ -1,12 +1,14 @@
 """How much of Warp's own kernels the analysis infers, and how fast.
 
 Imports the modules of ``warp.tests``, ``warp.examples``, ``warp.fem`` and ``warp.optim`` (those that import without
-optional packages), analyses every kernel in them, and prints how many are fully inferred, partly, and refused; and how
-many have a tangent kernel (none is compiled), with the ten commonest reasons why not. With ``--flags`` it also lets Warp
-generate each kernel's code (nothing is compiled) and checks that where Warp's own flags say that an array argument is
-written, the analysis says so too.
+optional packages), decorates every kernel in them, and prints how long that takes (of the process's own time), and how
+many are fully inferred, partly, and refused; and how many have a tangent kernel (none is compiled), with the ten commonest
+reasons why not. A kernel of 16 branches in one, two and three loops shows what nesting costs. With ``--flags`` it also lets
+Warp generate each kernel's code (nothing is compiled) and checks that where Warp's own flags say that an array argument is
+written, the analysis says so too. With ``--packages`` it reads the kernels of other packages instead.
 
-    python benchmarks/inference.py [--flags] [--limit N]
+    python benchmarks/inference.py [--flags] [--limit N] [--packages newton nvalchemiops gswarp]
+    python benchmarks/inference.py --bars          # exit status 1 if a bound is missed
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ import pkgutil
 import re
 import statistics
 import sys
+import tempfile
 import time
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import warp as wp
 
+from common import Bar, judge, table
+from warpops import WarpOpError, warp_op
 from warpops.effects import ArrayEffects, Effects, analyse
 from warpops.effects.names import array_arguments
 from warpops.private.warp_code import module_options
@@ -38,9 +44,13 @@ from warpops.rewrite.typed import UntypedError, typed
 PACKAGES = ("warp.tests", "warp.examples", "warp.fem", "warp.optim", "warp.sparse", "warp.utils")
 
 
-def module_names() -> Iterator[str]:
-    """The modules of the packages above, by name."""
-    for package_name in PACKAGES:
+NESTED = 20
+"""Kernels for each depth of nesting."""
+
+
+def module_names(packages: Sequence[str]) -> Iterator[str]:
+    """The modules of packages, by name."""
+    for package_name in packages:
         yield package_name
         try:
             package = importlib.import_module(package_name)
@@ -78,6 +88,42 @@ def kernels() -> list[Any]:
         for kernel in [*module.kernels.values(), *module._get_live_kernels()]:
             found.setdefault(id(kernel), kernel)
     return list(found.values())
+
+
+def decorated(kernel: Any) -> float:
+    """Milliseconds that a bare decoration takes, be it refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        begin = time.process_time()
+        with contextlib.suppress(WarpOpError):
+            warp_op(kernel)
+        return (time.process_time() - begin) * 1e3
+
+
+def nested(depth: int, number: int) -> str:
+    """A kernel of 16 branches in so many loops."""
+    lines = [
+        f"@wp.kernel\ndef nested_{depth}_{number}(x: wp.array[float], n: int, y: wp.array[float]):",
+        "    i = wp.tid()",
+    ]
+    lines += ["    s = float(0.0)"]
+    lines += [f"{'    ' * (level + 1)}for k{level} in range(n):" for level in range(depth)]
+    pad = "    " * (depth + 1)
+    for branch in range(16):
+        lines += [f"{pad}if x[i] > {branch}.0:", f"{pad}    s += x[i] * float(k{depth - 1} + {branch})"]
+    return "\n".join([*lines, "    y[i] = s"])
+
+
+def nesting() -> list[float]:
+    """Milliseconds to decorate a kernel whose body lies in one, two and three loops."""
+    with tempfile.TemporaryDirectory() as folder:
+        texts = [nested(depth, number) for depth in (1, 2, 3) for number in range(NESTED)]
+        (Path(folder) / "nested_kernels.py").write_text("\n\n\n".join(["import warp as wp", *texts]))
+        sys.path.insert(0, folder)
+        module = importlib.import_module("nested_kernels")
+        times = {d: [decorated(getattr(module, f"nested_{d}_{k}")) for k in range(NESTED)] for d in (1, 2, 3)}
+        sys.path.remove(folder)
+    return [statistics.median(times[depth]) for depth in (1, 2, 3)]
 
 
 def verdict(effects: Effects) -> str:
@@ -168,31 +214,43 @@ def main() -> int:
         "--flags", action="store_true", help="compare with the write flags of Warp's own code generator"
     )
     parser.add_argument("--limit", type=int, default=0, help="stop importing after so many modules")
+    parser.add_argument("--packages", nargs="+", default=PACKAGES, help="whose kernels to read")
+    parser.add_argument("--bars", action="store_true", help="compare with the bounds; exit status 1 if one is missed")
     options = parser.parse_args()
     wp.config.quiet = True
-    names = module_names()
+    names = module_names(options.packages)
     if options.limit:
         names = iter([name for _, name in zip(range(options.limit), names, strict=False)])
     done, failed = import_all(names)
-    every = kernels()
+    every = [kernel for kernel in kernels() if kernel.module.name.startswith(tuple(options.packages))]
     print(f"{done} modules imported, {failed} skipped, {len(every)} kernels")
+    levels = nesting()  # with what is done once a process
     times, results, verdicts = [], [], collections.Counter[str]()
     for kernel in every:
-        begin = time.perf_counter()
+        times.append(decorated(kernel))
         effects = analyse(kernel)
-        times.append((time.perf_counter() - begin) * 1e3)
         results.append((kernel, effects))
         verdicts[verdict(effects)] += 1
     for name in ("full", "partial", "refused"):
         print(f"{name:8s} {verdicts[name]:5d}  ({100 * verdicts[name] / max(len(every), 1):.0f} %)")
     hazards = collections.Counter(kind for _, e in results for kind in {h.kind for h in e.hazards})
     print("kernels with hazards:", ", ".join(f"{kind} {count}" for kind, count in hazards.most_common()) or "none")
-    if times:
-        ordered = sorted(times)
-        print(
-            f"time per kernel: median {statistics.median(times):.2f} ms, "
-            f"95 % {ordered[int(len(ordered) * 0.95)]:.2f} ms, most {ordered[-1]:.1f} ms"
-        )
+    ordered = sorted(times)
+    rows = [
+        ["a kernel, mean", f"{statistics.mean(times):.2f}"],
+        ["  median", f"{statistics.median(times):.2f}"],
+        ["  95 %", f"{ordered[int(len(ordered) * 0.95)]:.2f}"],
+        ["  most", f"{ordered[-1]:.1f}"],
+        *([f"16 branches in {depth} loops", f"{levels[depth - 1]:.2f}"] for depth in (1, 2, 3)),
+    ]
+    table("Decoration, ms of the process", ["", "warpops"], rows)
+    bars = [
+        Bar("ms to decorate a kernel, mean", statistics.mean(times), 3.0),
+        Bar("ms to decorate a kernel, most", ordered[-1], 50.0),
+        Bar("a second loop around 16 branches, of one", levels[1] / levels[0], 1.3),
+        Bar("a third, of two", levels[2] / levels[1], 1.3),
+    ]
+    print()
     begin = time.perf_counter()
     have, asked, unbuilt, reasons = tangent_reasons(results)
     spent = time.perf_counter() - begin
@@ -207,7 +265,11 @@ def main() -> int:
         print(f"Warp's write flags: {checked} kernels checked, {len(wrong)} arrays missed")
         for line in wrong:
             print("  ", line)
-        return bool(wrong)
+        if wrong:
+            return 1
+    if options.bars:
+        print()
+        return judge(bars)
     return 0
 
 

@@ -36,6 +36,7 @@ from .values import (
     Carried,
     Doubt,
     Element,
+    Given,
     LocalArrayRead,
     Object,
     ReadOf,
@@ -89,6 +90,8 @@ def stray(record: Record, values: Sequence[Value], forms: Sequence[Form], site: 
         if isinstance(form, Clamped) and form.low and form.bounds:
             continue
         for token in value.tokens:
+            if isinstance(token, Given) and token.stray:
+                record.beyond = True
             if isinstance(token, Carried) and token not in record.harmless:
                 loop = record.loop_sites.get(token.loop)
                 where = f" (at {loop})" if loop is not None else ""

@@ -172,7 +172,7 @@ class Window:
 class Unknown:
     """An index that can't be followed, and why. ``derived``: computed from coordinates alone.
 
-    ``merges`` counts what may well make one index of different coordinates: ``i // 2``, ``ix[i]``.
+    ``merges`` counts what may well make one index of different coordinates, ``i // 2``, ``ix[i]``: 2 for more.
     """
 
     reason: str

@@ -27,6 +27,7 @@ from .names import (
 )
 from .record import Frame, Record
 from .state import State
+from .summaries import Bound, apply, summary_of
 from .values import (
     NO_TOKENS,
     NOTHING,
@@ -44,14 +45,12 @@ from .values import (
     Object,
     SomeType,
     Struct,
-    Trace,
     Tuple,
     Value,
     is_active,
     merged,
     tokens_of,
     traces_of,
-    with_trace,
     without_tokens,
 )
 
@@ -211,9 +210,6 @@ def _user_function(record: Record, frame: Frame, function: Any, arguments: Argum
     return _alternatives(record, frame, candidates, node)
 
 
-Bound = dict[str, tuple[Abstract, ast.expr | None]]
-
-
 def _bind(function: Any, arguments: Arguments) -> Bound | None:
     """The arguments by parameter, as Python binds them; None where they don't fit."""
     names = list(parameters(function))
@@ -309,48 +305,16 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     record.shielded += custom
     replayed = getattr(function, "custom_replay_func", None) is None
     record.inside += replayed
-    key = _memo_key(record, function, given)
-    if key is None:
+    summary = summary_of(record, frame, function, bound, node, _inline)
+    if summary is None:
         result = _inline(record, frame, function, bound, node)
     else:
-        if key not in record.memo:
-            plain = {name: (_untraced(value), argument) for name, (value, argument) in bound.items()}
-            record.memo[key] = _settled(record, frame, function, plain, node)
-        result = record.memo[key]
-        traces = [trace for value in (*given, result) for trace in traces_of(value)]
-        result = with_trace(result, Trace([trace for trace in traces if trace is not None]))
+        result = apply(record, summary, given, site)
     record.shielded -= custom
     record.inside -= replayed
     if not replayed:
         result = without_tokens(result, Counter)
     return record.needing(result, whole, site)
-
-
-def _settled(record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call) -> Abstract:
-    """The result of a call that isn't interpreted again, whatever the loops around it come to."""
-    around = record.settling, record.rough
-    record.settling = record.rough = False
-    result = _inline(record, frame, function, bound, node)
-    record.settling, record.rough = around
-    return result
-
-
-def _untraced(value: Abstract) -> Abstract:
-    return replace(value, trace=None) if isinstance(value, Value) else value
-
-
-def _memo_key(record: Record, function: Any, given: list[Abstract]) -> Any:
-    """What the result of a function of plain numbers depends on; None where a call may do more than return one."""
-    if any(not isinstance(value, Value) or value.tokens for value in given):
-        return None
-    if any(is_reference(warp_type) for warp_type in parameters(function).values()):
-        return None
-    key = (id(function), tuple(given), bool(record.shielded))
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
 
 
 def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call) -> Abstract:

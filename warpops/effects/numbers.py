@@ -167,6 +167,7 @@ def computed(values: Sequence[Value], text: Text, *, merges: bool = False) -> Un
     """The form of a number that isn't affine: the first reason of its operands, or its own text."""
     both = NONE.union(*(v.varies for v in values))
     count = merges + sum(v.form.merges if isinstance(v.form, Unknown) else isinstance(v.form, Clamped) for v in values)
+    count = min(count, 2)
     for value in values:
         if isinstance(value.form, Unknown) and not value.form.derived:
             return replace(value.form, varies=both, merges=count, values_of=None, known=None)

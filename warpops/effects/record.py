@@ -126,6 +126,17 @@ class RunTimeLoop:
     reads: dict[Token, Site] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Summary:
+    """What a call of a function of numbers comes to, for all arguments of one kind."""
+
+    result: Abstract
+    needs: tuple[Need, ...]
+    doubts: tuple[Doubt | Through, ...]
+    site: Site
+    """The call that it was made at."""
+
+
 @dataclass
 class Record:
     """Everything an analysis run has seen."""
@@ -192,8 +203,10 @@ class Record:
     possible: int = 0
     inside: int = 0
     """Inside a function that the kernel calls, and that has no replay of the user's own."""
-    memo: dict[Any, Abstract] = field(default_factory=dict)
-    """The results of functions of plain numbers."""
+    summaries: dict[Any, Summary | None] = field(default_factory=dict)
+    """Of functions of numbers, by the kind of their arguments; None for one that does more than return a number."""
+    beyond: bool = False
+    """What is interpreted has done more than compute numbers."""
 
     def fresh(self) -> int:
         self.next_id += 1
@@ -243,11 +256,13 @@ class Record:
 
     def stores(self, value: Abstract, tokens: Tokens, site: Site) -> None:
         """The value reaches memory, where the adjoint needs what is behind these tokens."""
+        self.beyond = True
         if not self.silent and not self.shielded:
             self.stored.append(self._needs(merged(traces_of(value)), tokens, site))
 
     def warn(self, *doubts: Doubt | Through) -> None:
         """Warp's adjoint may be wrong here, whatever the values are."""
+        self.beyond = self.beyond or bool(doubts)
         if not self.silent and not self.shielded:
             self.stored.append(Trace([], doubts=doubts))
 
@@ -275,16 +290,21 @@ class Record:
 
     def reached(self) -> tuple[list[Need], list[Doubt | Through]]:
         """What holds of the values that reach memory: what all that their gradients go through needs, in order."""
-        needs: list[Need] = []
-        doubts: list[Doubt | Through] = []
-        seen: set[int] = set()
-        pending = list(self.stored)
-        while pending:
-            trace = pending.pop()
-            if id(trace) not in seen:
-                seen.add(id(trace))
-                needs.extend(trace.needs)
-                doubts.extend(trace.doubts)
-                pending.extend(trace.sources)
-        needs.sort(key=lambda need: need.order)
-        return needs, doubts
+        return behind(self.stored)
+
+
+def behind(traces: Iterable[Trace]) -> tuple[list[Need], list[Doubt | Through]]:
+    """What is needed of all that gradients go through from here, in order, and what is wrong with it."""
+    needs: list[Need] = []
+    doubts: list[Doubt | Through] = []
+    seen: set[int] = set()
+    pending = list(traces)
+    while pending:
+        trace = pending.pop()
+        if id(trace) not in seen:
+            seen.add(id(trace))
+            needs.extend(trace.needs)
+            doubts.extend(trace.doubts)
+            pending.extend(trace.sources)
+    needs.sort(key=lambda need: need.order)
+    return needs, doubts

@@ -80,7 +80,16 @@ class Through:
     loop: int
 
 
-Token: TypeAlias = Carried | Held | Counter | Component | ReadOf | LocalArrayRead | Left
+@dataclass(frozen=True)
+class Given:
+    """Whatever is behind an argument of a function that is interpreted for all its calls."""
+
+    parameter: int
+    stray: bool
+    """As an index it may be another one in the adjoint."""
+
+
+Token: TypeAlias = Carried | Held | Counter | Component | ReadOf | LocalArrayRead | Left | Given
 Tokens: TypeAlias = frozenset[Token]
 NO_TOKENS: Tokens = frozenset()
 
