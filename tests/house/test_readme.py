@@ -1,4 +1,4 @@
-"""The README names tests, files and options: each is there."""
+"""The READMEs name tests and files: each is there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from support import HERE
 
-README = (HERE.parent / "README.md").read_text()
+READMES = (HERE.parent / "README.md", HERE / "README.md")
 
 
 def named_tests():
-    """``file::test`` for each that the README names; a file holds for the names after it, up to the end of the cell."""
-    for cell in re.split(r"[|\n]", README):
+    """``file::test`` for each that a README names; a file holds for the names after it, up to the end of the cell."""
+    for cell in re.split(r"[|\n]", "\n".join(path.read_text() for path in READMES)):
         file = None
         for match in re.finditer(r"`(test_\w+\.py)?(?:::(test_\w+))?`", cell):
             file = match[1] or file
@@ -31,6 +31,14 @@ def test_a_named_test_is_there(name):
     assert re.search(rf"^def {function}\(", next(HERE.rglob(file)).read_text(), re.M)
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([\w/.]+)\)", README))))
-def test_a_linked_file_is_there(path):
-    assert (HERE.parent / path).exists()
+def test_every_folder_is_described():
+    folders = {path.name for path in HERE.iterdir() if path.is_dir() and list(path.glob("test_*.py"))}
+    assert folders == set(re.findall(r"^\| `(\w+)/` \|", READMES[1].read_text(), re.M))
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [(file, path) for file in READMES for path in sorted(set(re.findall(r"\]\(([\w/.]+)\)", file.read_text())))],
+)
+def test_a_linked_file_is_there(file, path):
+    assert (file.parent / path).exists()
