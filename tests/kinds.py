@@ -402,7 +402,6 @@ KINDS: dict[str, Kind] = {
         program_op,
         lambda: (rand(4),),
         lambda x: x**5,
-        {"tangents": "a program is differentiable once"},
         loop="a program",
     ),
 }

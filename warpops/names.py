@@ -40,8 +40,10 @@ class Named:
         mine = self.kernel
         if (mine.module, mine.qualname) != (kernel.module, kernel.qualname) or "<locals>" in kernel.qualname:
             return False
+        if kernel.module in MAIN or self.run is not _run_of(kernel.module):
+            return True
         same_place = (mine.file, mine.line) == (kernel.file, kernel.line)
-        return same_place or kernel.module in MAIN or self.run is not _run_of(kernel.module)
+        return same_place and mine.kernel.func is not kernel.kernel.func  # or one kernel is made two ops of
 
 
 def hidden_name(name: str, kernel: KernelSignature) -> Named:

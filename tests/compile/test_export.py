@@ -134,15 +134,6 @@ def test_an_op_that_mutates_is_exported():
     close(program.module()(torch.ones(3), torch.ones(3)), torch.full((3,), 3.0))
 
 
-class Call(torch.nn.Module):
-    def __init__(self, op):
-        super().__init__()
-        self.op = op
-
-    def forward(self, *given):
-        return self.op(*given)
-
-
 def make_numbered():
     @wp.kernel
     def numbered(x: wp.array[float], y: wp.array[float]):

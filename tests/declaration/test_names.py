@@ -62,6 +62,12 @@ def test_a_default_name_is_numbered_and_free_again():
         close(getattr(torch.ops.test_names, op.name.split("::")[1]).default(X), factor * X)
 
 
+def test_a_second_op_of_one_kernel_is_numbered():
+    first, second = make(), make()
+    assert (first.name, second.name) == ("test_names::named", "test_names::named_1")
+    close(second(X), first(X))
+
+
 def test_the_namespace_of_the_main_module(tmp_path):
     script = """
 import warp as wp
