@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .plan.declaration import check_name
@@ -23,6 +23,27 @@ _ops: dict[str, weakref.WeakValueDictionary[int, WarpOp]] = {}
 _count = itertools.count()
 
 
+@dataclass(eq=False)
+class Place:
+    """Where something is defined."""
+
+    module: str
+    qualname: str
+    file: str
+    line: int
+    run: Any = field(init=False)
+    """Of the module: another one after a reload."""
+
+    def __post_init__(self) -> None:
+        self.run = getattr(sys.modules.get(self.module), "__spec__", None)
+
+    def is_run_again(self, other: Place) -> bool:
+        """Whether the other is the same definition, run once more; in a function each call makes another."""
+        if (self.module, self.qualname) != (other.module, other.qualname) or "<locals>" in self.qualname:
+            return False
+        return (self.file, self.line) == (other.file, other.line) or self.module in MAIN or self.run is not other.run
+
+
 @dataclass(frozen=True, eq=False)
 class Named:
     """The name that an op has."""
@@ -31,45 +52,44 @@ class Named:
     order: int | None
     """By the time that ops were named; None for a hidden one, which no list shows."""
     numbered: bool
-    kernel: KernelSignature
-    run: Any
-    """Of the kernel's module: another one after a reload."""
+    kernel: Any
+    places: tuple[Place, Place]
+    """Of the kernel, and of the call that made the op: it tells where two ops have one kernel."""
 
-    def is_defined_again(self, kernel: KernelSignature) -> bool:
-        """Whether a kernel is the one of this op, defined once more: in a notebook, or by a reload."""
-        mine = self.kernel
-        if (mine.module, mine.qualname) != (kernel.module, kernel.qualname) or "<locals>" in kernel.qualname:
-            return False
-        if kernel.module in MAIN or self.run is not _run_of(kernel.module):
-            return True
-        same_place = (mine.file, mine.line) == (kernel.file, kernel.line)
-        return same_place and mine.kernel.func is not kernel.kernel.func  # or one kernel is made two ops of
+    def is_defined_again(self, kernel: Any, places: tuple[Place, Place]) -> bool:
+        """Whether a kernel is this op's, defined once more, in a notebook or by a reload; or an op of the same kernel."""
+        same = kernel is self.kernel and places[0].module not in MAIN
+        return self.places[same].is_run_again(places[same])
 
 
-def hidden_name(name: str, kernel: KernelSignature) -> Named:
+def _caller() -> Place:
+    """The line that makes an op."""
+    frame: Any = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == __package__:
+        frame = frame.f_back
+    code, module = frame.f_code, frame.f_globals.get("__name__", "")
+    return Place(module, "" if code.co_name == "<module>" else "<locals>", code.co_filename, frame.f_lineno)
+
+
+def hidden_name(name: str) -> Named:
     """That of an op which was made for another one."""
-    return Named(name, None, False, kernel, None)
+    return Named(name, None, False, None, ())  # type: ignore[arg-type]
 
 
 def choose_name(declared: str | None, kernel: KernelSignature) -> Named:
     """The name of a new op: the declared one, or the kernel's, with a number where another op has it."""
-    run = _run_of(kernel.module)
+    places = Place(kernel.module, kernel.qualname, kernel.file, kernel.line), _caller()
     if declared is not None:
-        return Named(declared, next(_count), False, kernel, run)
+        return Named(declared, next(_count), False, kernel.kernel, places)
     root = kernel.module.split(".")[0]
     namespace = "warpops" if root in (*MAIN, "") or not root.isidentifier() else root
     base = f"{namespace}::{kernel.name}"
     check_name(kernel.name, base)
     name, number = base, 0
-    while (other := newest(name)) is not None and not other._named.is_defined_again(kernel):
+    while (other := newest(name)) is not None and not other._named.is_defined_again(kernel.kernel, places):
         number += 1
         name = f"{base}_{number}"
-    return Named(name, next(_count), number > 0, kernel, run)
-
-
-def _run_of(module: str) -> Any:
-    """What is made anew when a module is imported or reloaded."""
-    return getattr(sys.modules.get(module), "__spec__", None)
+    return Named(name, next(_count), number > 0, kernel.kernel, places)
 
 
 def newest(name: str) -> WarpOp | None:

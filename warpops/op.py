@@ -55,7 +55,7 @@ class WarpOp:
         kernel = plan.kernel
         with lock:
             if hidden is not None:
-                self._named = hidden_name(hidden, kernel)
+                self._named = hidden_name(hidden)
             else:
                 self._named = choose_name(plan.declaration.name, kernel)
             self.name = self._named.name

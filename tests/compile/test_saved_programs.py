@@ -33,15 +33,20 @@ class Call(torch.nn.Module):
         self.call, self.op = call, op
 
     def forward(self, x, w):
-        return (torch.vmap(self.op, in_dims=(0, None, None)) if self.call == "vmap" else self.op)(x, w, 3.0)
+        op = self.op
+        for _ in range(x.dim() - 1):
+            op = torch.vmap(op, in_dims=(0, None, None))
+        return op(x, w, 3.0)
 
 n = torch.export.Dim("n", min=2)
-for call, x in (("plain", torch.ones(4)), ("vmap", torch.ones(2, 4))):
+for call, x in (("plain", torch.ones(4)), ("vmap", torch.ones(2, 4)), ("nested vmap", torch.ones(2, 3, 4))):
     module = Call(call, saved_ops.op)
     axis = x.dim() - 1
     program = torch.export.export(module, (x, torch.ones(4)), dynamic_shapes={"x": {axis: n}, "w": {0: n}})
     torch.export.save(program, call + ".pt2")
     torch.export.save(program.run_decompositions(), call + ", decomposed.pt2")
+    if call == "nested vmap":
+        continue
     torch._inductor.aoti_compile_and_package(program, package_path=call + ", package.pt2")
     torch.save(module, call + ".module.pt")
 torch.export.save(torch.export.export(Call("plain", saved_ops.op.overload), (torch.ones(4), torch.ones(4))), "contract.pt2")
@@ -63,7 +68,8 @@ found = {}
 for path in sorted(pathlib.Path(".").glob("*.pt*")):
     if "vmap" in path.name and path.name.endswith("module.pt"):
         continue
-    x = torch.arange(1.0, 6.0).expand(*((2, 5) if "vmap" in path.name else (5,)))
+    shape = (2, 3, 5) if "nested" in path.name else (2, 5) if "vmap" in path.name else (5,)
+    x = torch.arange(1.0, 6.0).expand(shape)
     try:
         found[path.name] = load(path)(x, torch.full((5,), 100.0)).tolist()
     except Exception as error:
@@ -71,7 +77,9 @@ for path in sorted(pathlib.Path(".").glob("*.pt*")):
 print(json.dumps(found))
 """
 
-PROGRAMS = [f"{call}{how}.pt2" for call in ("plain", "vmap") for how in ("", ", decomposed", ", package")]
+PROGRAMS = ["nested vmap, decomposed.pt2"]
+"""Loaded before the others: what they make must not help."""
+PROGRAMS += [f"{call}{how}.pt2" for call in ("plain", "vmap") for how in ("", ", decomposed", ", package")]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +114,8 @@ def test_another_body_and_another_version(load):
     found = load(arguments, "10.0 * x[i] * k + w[i]", version="9.9.9")
     want = [30.0 * i + 100.0 for i in range(1, 6)]
     for name in (*PROGRAMS, "plain.module.pt"):
-        assert found[name] == ([want, want] if "vmap" in name else want), name
+        mapped = [want, want] if "vmap" in name else want
+        assert found[name] == ([[want] * 3] * 2 if "nested" in name else mapped), name
     assert "Error" in found["contract.pt2"]
 
 

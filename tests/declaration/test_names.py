@@ -53,6 +53,8 @@ def test_a_default_name_is_numbered_and_free_again():
         "test_names::produced_1",
         "test_names::produced_2",
     ]
+    held = make(), make()
+    assert [op.name for op in held] == ["test_names::named", "test_names::named_1"], "two ops of one kernel in one run"
     del second
     gc.collect()
     again = factory(5.0)

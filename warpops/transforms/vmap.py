@@ -313,7 +313,11 @@ class Transforms:
                 )
                 return None
         levels = (*self.levels, f"v:{','.join(sorted(names))}")
-        return Transforms(registration.ways, registration, self, names, self.root, levels)
+        batched = Transforms(registration.ways, registration, self, names, self.root, levels)
+        registration.lease.transforms = (
+            batched  # for a vmap that the hidden op meets by itself: it knows where it is from
+        )
+        return batched
 
     def _loop(
         self, function: Callable[..., Any], size: int, dims: Sequence[Any], values: tuple[Any, ...]
