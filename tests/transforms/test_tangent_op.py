@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -194,3 +196,21 @@ def test_a_tangent_op_needs_floats():
 
     with pytest.raises(GradientError, match="tangent: no input can have a gradient"):
         _ = warp_op(ints, name="tangents::ints").tangent
+
+
+def test_an_op_goes_with_its_tangents():
+    def made():
+        @wp.kernel
+        def cube(x: wp.array[float], y: wp.array[float]):
+            i = wp.tid()
+            y[i] = x[i] * x[i] * x[i]
+
+        op = warp_op(cube, name="tangents::gone")
+        x = rand(3)
+        op.tangent.tangent(x, tangent_x=x, tangent_x_=x)
+        return [weakref.ref(held) for held in (op, op.tangent, op.tangent.tangent)]
+
+    held = made()
+    gc.collect()
+    gc.collect()
+    assert [reference() for reference in held] == [None, None, None]
