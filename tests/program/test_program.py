@@ -182,6 +182,7 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(ping_pong64, (x,))
 
 
+@pytest.mark.slow
 def test_inductor(x):
     check_against(inductor(blur_twice), blur_reference, [x])
 
