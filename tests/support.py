@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 import warp as wp
 
@@ -39,6 +40,10 @@ def afresh(mode: Callable[..., Any], function: Callable[..., Any]) -> Callable[.
 
 def inductor(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return torch.compile(function, fullgraph=True, **options)
+
+
+INDUCTOR = pytest.param(inductor, id="inductor", marks=pytest.mark.slow)
+"""For ``parametrize``. The first compilation of a process with cold caches takes more than ten seconds."""
 
 
 def leaf(tensor: torch.Tensor) -> torch.Tensor:

@@ -191,6 +191,7 @@ def test_what_is_mutated(cuda, launches):
     assert launches == [0, 0]
 
 
+@pytest.mark.slow
 def test_compiled(cuda):
     op = warp_op(product)
     function = inductor(lambda x, w: op(x, w) * 2.0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import warp as wp
 
-from support import close, compiled, eager, inductor
+from support import INDUCTOR, close, compiled, eager
 from test_handles import CORNERS, cube, cube_distance, distance_op, neighbours, outside
 from warpops import GradientError, warp_op
 
@@ -26,7 +26,7 @@ def other_points(mesh):
 
 
 @pytest.mark.parametrize("change", [refit, other_points])
-@pytest.mark.parametrize("how", [eager, compiled, inductor])
+@pytest.mark.parametrize("how", [eager, compiled, INDUCTOR])
 def test_a_mesh_that_was_moved(how, change):
     call, mesh, points = how(distance_op), cube(1.0), outside().requires_grad_()
     result = call(mesh, points)

@@ -217,7 +217,13 @@ def used_then_changed(x: wp.array[float], g: wp.array[float], y: wp.array[float]
 
 @pytest.mark.parametrize(
     ("how", "layout"),
-    [(eager, "dense"), (eager, "strided"), (compiled, "dense"), (compiled, "strided"), (inductor, "dense")],
+    [
+        (eager, "dense"),
+        (eager, "strided"),
+        (compiled, "dense"),
+        (compiled, "strided"),
+        pytest.param(inductor, "dense", marks=pytest.mark.slow),
+    ],
 )
 def test_backward_needs_what_the_launch_has_changed(how, layout):
     """A graph is free to take a clone of an input for the input itself, which the launch changes later."""

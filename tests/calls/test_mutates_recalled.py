@@ -146,6 +146,7 @@ def test_nothing_is_held(push_op):
     assert [one() for one in seen] == [None] * 3
 
 
+@pytest.mark.slow
 def test_compiled(way):
     op = warp_op(push, "x[n], v[n], speed[n]", dim="n", mutates=["x", "speed"])
 

@@ -147,6 +147,7 @@ def test_the_profiler_sees_a_remembered_launch(remembered):
     assert any("blend_fwd_" in event.key for event in profile.key_averages())
 
 
+@pytest.mark.slow
 def test_compiled_sizes_that_change_back_and_forth():
     function = inductor(lambda x, w: kernels.product_op(x, w), dynamic=True)
     for n in (5, 5, 5, 7, 5, 7, 7, 7, 3, 5):

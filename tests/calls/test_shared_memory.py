@@ -7,7 +7,7 @@ import torch
 import warp as wp
 
 import kernels
-from support import close, compiled, eager, inductor
+from support import INDUCTOR, close, compiled, eager
 from warpops import ArgumentError, warp_op
 
 
@@ -41,7 +41,7 @@ def blended(u, w):
     return w * u.roll(-1)
 
 
-@pytest.mark.parametrize("mode", [eager, inductor], ids=["eager", "inductor"])
+@pytest.mark.parametrize("mode", [eager, INDUCTOR])
 class TestAClone:
     """In compiled code PyTorch drops clones that it takes for needless."""
 

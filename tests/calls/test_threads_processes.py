@@ -98,7 +98,10 @@ def child(rank, queue):
     queue.put((rank, x.grad.tolist()))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+SPAWN, FORKSERVER = (pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))
+
+
+@pytest.mark.parametrize("method", ["fork", SPAWN, FORKSERVER])
 def test_child_processes(method, tmp_path):
     """From a parent that has run forward and backward itself.
 
@@ -136,7 +139,7 @@ class Squares(torch.utils.data.Dataset):
         return kernels.square_op(torch.full((2,), float(index)))
 
 
-@pytest.mark.parametrize("method", [None, "fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", [None, "fork", SPAWN, FORKSERVER])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_a_data_loader(method):
     kernels.square_op(torch.ones(2))
@@ -187,6 +190,7 @@ def square(x: wp.array[float], y: wp.array[float]):
 """
 
 
+@pytest.mark.slow
 def test_first_launches_of_a_process_on_eight_threads(tmp_path):
     """Warp isn't started yet: it starts in steps, and each thread has to find it whole."""
     script = """

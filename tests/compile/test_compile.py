@@ -9,7 +9,7 @@ from torch.utils import _pytree
 
 import kernels
 from kinds import KINDS, rows
-from support import check_against, close, compiled, graph_count, inductor, leaf
+from support import INDUCTOR, check_against, close, compiled, graph_count, inductor, leaf
 from warpops import warp_op
 
 
@@ -63,6 +63,7 @@ def test_backends(backend, dynamic):
     check_against(function, kernels.product_, (torch.randn(5), torch.randn(5)))
 
 
+@pytest.mark.slow
 def test_inductor_with_dynamic_sizes():
     function = inductor(lambda x, w: kernels.gauss_op(x * 2.0, w).sum(0), dynamic=True)
     for n, k in ((4, 3), (5, 2), (9, 7)):
@@ -70,6 +71,7 @@ def test_inductor_with_dynamic_sizes():
     assert graph_count() == 1
 
 
+@pytest.mark.slow
 def test_an_op_that_mutates_under_inductor():
     x, v = torch.zeros(4), torch.ones(4)
 
@@ -82,6 +84,7 @@ def test_an_op_that_mutates_under_inductor():
     close(x, torch.full((4,), 2.0))
 
 
+@pytest.mark.slow
 def test_a_whole_training_step_under_inductor():
     x = torch.linspace(-1, 1, 8)
     target = torch.exp(-((x[:, None] - torch.tensor([0.3, -0.4])) ** 2))
@@ -210,7 +213,7 @@ def test_ints_do_not_recompile():
     assert graph_count() <= 2
 
 
-@pytest.mark.parametrize("run", [compiled, inductor])
+@pytest.mark.parametrize("run", [compiled, INDUCTOR])
 def test_a_float_is_never_stale(run):
     """The value is used before the op as well, where PyTorch makes it symbolic."""
     function = run(lambda x, a: kernels.scale_op(x * a, a * 2.0 + 1.0))

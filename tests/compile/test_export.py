@@ -55,7 +55,7 @@ def test_export(strict):
     assert any("bond" in str(node.target) for node in lowered.graph.nodes)
 
 
-class Call(torch.nn.Module):
+class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
@@ -68,7 +68,7 @@ class Call(torch.nn.Module):
 def test_kinds(name):
     """One node each; saved and loaded, it computes on other numbers what the op does, gradients too."""
     kind = KINDS[name]
-    program = torch.export.export(Call(kind.call), kind.draw())
+    program = torch.export.export(Calling(kind.call), kind.draw())
     assert kind.op.name.replace("::", ".") in str(program.graph)
     buffer = io.BytesIO()
     torch.export.save(program, buffer)

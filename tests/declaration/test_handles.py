@@ -11,7 +11,7 @@ import pytest
 import torch
 import warp as wp
 
-from support import check_against, close, compiled, graph_count, inductor
+from support import INDUCTOR, check_against, close, compiled, eager, graph_count
 from warpops import ArgumentError, SignatureError, warp_op
 from warpops.arguments.handle import check_handle
 
@@ -96,9 +96,9 @@ def test_fresh_mesh_at_each_call_is_used_and_recompiles_once():
     assert graph_count() <= 2
 
 
-@pytest.mark.parametrize("how", ["eager", "compiled", "inductor"])
+@pytest.mark.parametrize("how", [eager, compiled, INDUCTOR])
 def test_mesh_lives_until_the_backward_ran(how):
-    call = {"eager": lambda op: op, "compiled": compiled, "inductor": inductor}[how](distance_op)
+    call = how(distance_op)
     points = outside().requires_grad_()
     call(cube(1.0), points).sum().backward()
     for half in (0.9, 0.5):

@@ -9,7 +9,7 @@ import torch
 import warp as wp
 
 import kernels
-from support import check_against, close, compiled, graph_count, inductor
+from support import INDUCTOR, check_against, close, compiled, graph_count, inductor
 from warpops import ArgumentError, warp_op
 
 
@@ -55,6 +55,7 @@ def test_a_value_that_changes_costs_one_graph_and_is_never_stale():
     assert graph_count() == 1
 
 
+@pytest.mark.slow
 def test_a_value_that_changes_under_inductor():
     function = inductor(lambda x, s: one(x, s) + 1.0)
     x = torch.randn(3)
@@ -63,7 +64,7 @@ def test_a_value_that_changes_under_inductor():
     assert graph_count() == 1
 
 
-@pytest.mark.parametrize("run", [compiled, inductor])
+@pytest.mark.parametrize("run", [compiled, INDUCTOR])
 def test_a_simulation_of_a_thousand_time_steps_compiles_once(run):
     """The step differs each time; every state is compared."""
     step = run(lambda x, dt: one(x, dt) - 0.5 * x)

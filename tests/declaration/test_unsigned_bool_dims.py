@@ -52,6 +52,7 @@ def test_unsigned_integers_come_in_two_dtypes(kernel, unsigned, signed, mode):
         op(torch.zeros(3, dtype=torch.int8))
 
 
+@pytest.mark.slow
 def test_unsigned_integers_under_inductor():
     x = torch.tensor([1, 2], dtype=torch.int32)
     assert inductor(warp_op(next32))(x).view(torch.int32).tolist() == [2, 3]

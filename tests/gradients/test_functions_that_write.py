@@ -153,6 +153,7 @@ def test_a_function_that_writes_a_field(mode):
     check_against(mode(lambda x: op(x, {"gain": 3.0})), lambda x: 3.0 * x * x, (torch.randn(4),))
 
 
+@pytest.mark.slow
 def test_inductor_and_functions_that_write():
     op = warp_op(sum_read_back, "x[n] -> m[n], y[n]")
     check_against(inductor(op), lambda x: (x**2, x**3), (torch.randn(5),))

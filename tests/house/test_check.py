@@ -289,7 +289,8 @@ def test_registered_backward(backward, only, told):
 def test_a_registered_backward_may_change_its_cotangent():
     op = warp_op(kernels.product, "x[n], w[n] -> y[n]", dim="n")
     op.register_backward(spoils_cotangent)
-    check(op, X, X + 1)
+    found = run_checks(op, (X, X + 1), {}, [c for c in CHECKS if c != "inductor"])
+    assert not found.findings, found.text()
 
 
 @wp.kernel
@@ -347,6 +348,7 @@ def kinks(x: wp.array[float], y: wp.array[float]):
     y[i] = wp.abs(x[i]) + wp.sign(x[i]) + wp.max(x[i], 1.0)
 
 
+@pytest.mark.slow
 def test_good_kernels_pass_everything():
     check(kernels.gauss_op, X, X[:4] - 0.3)
 

@@ -41,7 +41,11 @@ def test_public_names_have_docstrings(name):
     assert own.splitlines()[0].endswith((".", ":")), name
 
 
-@pytest.mark.parametrize("name", [name for name, value in NAMES.items() if ">>>" in (inspect.getdoc(value) or "")])
+WITH_EXAMPLE = [name for name, value in NAMES.items() if ">>>" in (inspect.getdoc(value) or "")]
+SLOW = {"warpops.testing.check"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in WITH_EXAMPLE])
 def test_examples_run(name, monkeypatch):
     value = NAMES[name]
     function = value.fget if isinstance(value, property) else value

@@ -9,7 +9,7 @@ from torch.func import grad, jacrev, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernels import product_op, square_op
-from support import close, compiled, inductor, ramp
+from support import INDUCTOR, close, compiled, ramp
 from vmapping import check, scalar
 from warpops import GradientError, warp_op
 
@@ -154,7 +154,7 @@ def test_no_gradient_is_told():
 # --- compiled code and overloads --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compiler", [compiled, inductor])
+@pytest.mark.parametrize("compiler", [compiled, INDUCTOR])
 def test_vmap_inside_compiled_code(compiler, launches):
     x, w = rand(3, 4).requires_grad_(), rand(4).requires_grad_()
     out = compiler(lambda x, w: vmap(product_op, (0, None))(x, w) + 1.0)(x, w)

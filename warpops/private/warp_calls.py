@@ -5,7 +5,7 @@ sorts. A program's gradient needs all of them, and before they happen. So the fu
 any program runs, and put back after. A wrapper asks for its own thread's watcher; without one it is the function
 itself.
 
-``tests/test_program.py`` fails first when a new Warp changes any of it.
+``tests/program/`` fails first when a new Warp changes any of it.
 """
 
 from __future__ import annotations
