@@ -152,20 +152,20 @@ def test_a_numbered_default_name_is_refused(how, strict):
     assert (FIRST.name, SECOND.name) == ("test_export::numbered", "test_export::numbered_1")
     with pytest.raises(Exception, match="name=") as caught:
         torch.export.export(
-            Call(how(SECOND)), (torch.ones(2, 3) if how is torch.vmap else torch.ones(3),), strict=strict
+            Calling(how(SECOND)), (torch.ones(2, 3) if how is torch.vmap else torch.ones(3),), strict=strict
         )
     assert SECOND.name in str(caught.value)
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_program_calls_the_plain_name(strict):
-    program = torch.export.export(Call(bond_op), (*inputs(3), 0.3), strict=strict)
+    program = torch.export.export(Calling(bond_op), (*inputs(3), 0.3), strict=strict)
     for one in (program, program.run_decompositions()):
         (node,) = [node for node in one.graph.nodes if "bond" in str(node.target)]
         assert node.target is torch.ops.test_export.bond.default
     (node,) = [
         node
-        for node in torch.export.export(Call(bond_op.overload), (*inputs(3), 0.3)).graph.nodes
+        for node in torch.export.export(Calling(bond_op.overload), (*inputs(3), 0.3)).graph.nodes
         if "bond" in str(node.target)
     ]
     assert node.target is bond_op.overload
