@@ -66,6 +66,24 @@ def _assert(condition):
     assert condition
 
 
+def test_the_reader_of_saved_programs_asks_for_the_schema_where_it_fits_a_call_to_it():
+    import inspect
+
+    from torch._export.serde.serialize import GraphModuleDeserializer
+
+    text = inspect.getsource(GraphModuleDeserializer.deserialize_inputs)
+    assert "_get_schema_from_target(target).arguments" in text
+    assert "serialized_node" in inspect.signature(GraphModuleDeserializer.deserialize_inputs).parameters
+
+
+def test_a_custom_op_defines_its_operator_by_its_library():
+    from torch.library import CustomOpDef
+
+    assert callable(CustomOpDef._register_to_dispatcher)
+    library = torch.library.Library("canary", "FRAGMENT")
+    library.define = None  # a name of an instance's own
+
+
 def test_levels_and_modes_are_seen():
     assert torch_modes.functorch_level() is None
     torch.func.vmap(lambda t: (t, _assert(torch_modes.functorch_level() is not None))[0])(torch.zeros(2))
