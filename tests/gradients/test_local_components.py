@@ -7,6 +7,7 @@ import torch
 import warp as wp
 
 from loop_kernels import D, check, ints, uniform
+from support import close
 from warpops import GradientWarning, warp_op
 
 
@@ -167,3 +168,21 @@ def test_array_of_the_thread_that_is_handed_on():
 
     with pytest.warns(GradientWarning, match="'a' is large, or more than indexed"):
         warp_op(handed_on)
+
+
+@wp.kernel
+def array_of_floats(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    a = wp.zeros(shape=3, dtype=float)
+    for k in range(3):
+        a[k] = x[i] * x[i] + float(k)
+    a[1] = a[0] * x[i]
+    y[i] = a[1] * a[2]
+
+
+def test_an_array_of_the_threads_own_of_floats():
+    """``float`` is a builtin of Warp's, and a type."""
+    op = warp_op(array_of_floats, "x[n] -> y[n]")
+    x = torch.tensor([0.5, 1.5], requires_grad=True)
+    op(x).sum().backward()
+    close(x.grad, (5 * x**4 + 6 * x**2).detach())

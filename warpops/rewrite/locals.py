@@ -87,12 +87,13 @@ def _type_of(source: Source, call: ast.Call) -> Any:
     items = shape.elts if isinstance(shape, ast.Tuple) else [shape]
     sizes: tuple[Any, ...] = tuple(i.value if isinstance(i, ast.Constant) else source.meaning(i) for i in items)
     scalar = source.meaning(dtype)
+    if builtin_name(scalar) == "float":  # the name is a builtin's, too
+        scalar = wp.float32
     if not warp_types.is_float(scalar) or len(sizes) > 2 or not all(type(n) is int and n > 0 for n in sizes):
         return None
     count = sizes[0] * (sizes[1] if len(sizes) > 1 else 1)
     if count > LARGEST:
         return None
-    scalar = wp.float32 if scalar is float else scalar
     key = (sizes, scalar)
     if key not in _types:
         _types[key] = wp.types.vector(sizes[0], scalar) if len(sizes) == 1 else wp.types.matrix(sizes, scalar)
