@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 
 import pytest
@@ -11,6 +12,7 @@ import warp as wp
 
 import kernels
 from support import leaf
+from warpops import warp_program
 
 STEPS = 60
 
@@ -82,3 +84,36 @@ def test_only_what_the_adjoint_reads_is_saved():
         y = kernels.square_op(x)
     assert saved == [x.data_ptr()]
     assert y.data_ptr() not in saved
+
+
+@wp.kernel
+def doubled(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = 2.0 * x[i]
+
+
+@warp_program("x[n] -> y[n]", scratch="tmp[n]")
+def twice(x: wp.array[float], y: wp.array[float], tmp: wp.array[float]):
+    wp.launch(doubled, dim=x.shape, inputs=[x], outputs=[tmp])
+    wp.launch(doubled, dim=x.shape, inputs=[tmp], outputs=[y])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("op", "sizes"), [(kernels.square_op, 4_999), (twice, 300)], ids=["op", "program"])
+def test_calls_of_changing_sizes_keep_nothing(op, sizes):
+    """What is remembered is of some sizes only: the second time through them nothing is added."""
+
+    def most():
+        blocks = []
+        for size in range(1, sizes + 1):
+            x = torch.ones(size, requires_grad=size % 2 == 0)
+            y = op(x)
+            if x.requires_grad:
+                y.sum().backward()
+            if size % 100 == 0:
+                gc.collect(0)
+                blocks.append(sys.getallocatedblocks())
+        return max(blocks)
+
+    most()
+    assert abs(most() - most()) < 500
