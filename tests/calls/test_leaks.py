@@ -99,7 +99,7 @@ def twice(x: wp.array[float], y: wp.array[float], tmp: wp.array[float]):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("op", "sizes"), [(kernels.square_op, 4_999), (twice, 300)], ids=["op", "program"])
+@pytest.mark.parametrize(("op", "sizes"), [(kernels.square_op, 4_999), (twice, 800)], ids=["op", "program"])
 def test_calls_of_changing_sizes_keep_nothing(op, sizes):
     """What is remembered is of some sizes only: the second time through them nothing is added."""
 
@@ -116,4 +116,4 @@ def test_calls_of_changing_sizes_keep_nothing(op, sizes):
         return max(blocks)
 
     most()
-    assert abs(most() - most()) < 500
+    assert abs(most() - most()) < 700  # not one for a call
