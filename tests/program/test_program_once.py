@@ -12,10 +12,10 @@ import pytest
 import torch
 import warp as wp
 
-import test_program
+import programs
 from cuda_stand_in import StandIn
+from programs import accumulate, advance, blur, blur_reference, blur_twice, divide, generic_square, ping_pong, scale
 from support import check_against, close, leaf
-from test_program import accumulate, advance, blur, blur_reference, blur_twice, divide, generic_square, ping_pong, scale
 from warpops import ArgumentError, SignatureError, warp_program
 from warpops.launch import launcher
 from warpops.program.run import Runner
@@ -106,7 +106,7 @@ def test_every_flag_of_a_backward(runs):
 
     @program("both", "x[n], w[n] -> y[n], z[n]")
     def both(x: F, w: F, y: F, z: F):
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, w], outputs=[y])
         wp.launch(blur, dim=x.shape, inputs=[w], outputs=[z])
 
     def reference(x, w):
@@ -129,9 +129,7 @@ def test_every_flag_of_a_backward(runs):
 
 def test_types_strides_and_devices(runs):
     @program("fourth", scratch="tmp[n]")
-    def fourth(
-        x: test_program.wp.array[test_program.Any], y: wp.array[test_program.Any], tmp: wp.array[test_program.Any]
-    ):
+    def fourth(x: programs.wp.array[programs.Any], y: wp.array[programs.Any], tmp: wp.array[programs.Any]):
         wp.launch(generic_square, dim=x.shape, inputs=[x], outputs=[tmp])
         wp.launch(generic_square, dim=x.shape, inputs=[tmp], outputs=[y])
 
@@ -144,8 +142,8 @@ def test_types_strides_and_devices(runs):
 
 def test_a_structs_value(runs):
     @program("scaled", "pair.a[n], pair.b[n] -> y[n]")
-    def scaled(pair: test_program.Pair, y: F):
-        wp.launch(test_program.combine, dim=y.shape, inputs=[pair], outputs=[y])
+    def scaled(pair: programs.Pair, y: F):
+        wp.launch(programs.combine, dim=y.shape, inputs=[pair], outputs=[y])
 
     for s in (2.0, 3.0, 2.0, 3.0):
         check_against(
@@ -163,7 +161,7 @@ def test_launches_that_no_gradient_needs_are_left_out():
     def thrice(x: F, y: F, a: F, b: F, unused: F):
         wp.launch(blur, dim=x.shape, inputs=[x], outputs=[a])
         wp.launch(blur, dim=x.shape, inputs=[a], outputs=[unused])
-        wp.launch(test_program.square_in_place, dim=a.shape, inputs=[a])
+        wp.launch(programs.square_in_place, dim=a.shape, inputs=[a])
         wp.launch(blur, dim=x.shape, inputs=[a], outputs=[b])
         wp.launch(blur, dim=x.shape, inputs=[b], outputs=[y])
 
@@ -180,7 +178,7 @@ def test_launches_that_no_gradient_needs_are_left_out():
 def test_arrays_that_share_memory_and_then_do_not(runs):
     @program("times", "x[n], w[n] -> y[n]")
     def times(x: F, w: F, y: F):
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, w], outputs=[y])
 
     for _ in range(2):
         x, w = torch.rand(4), torch.rand(4)
@@ -198,7 +196,7 @@ def test_arrays_of_the_programs_own_start_anew(runs, way):
         sums = wp.zeros(1, dtype=float, device=x.device)
         other = wp.full(x.shape, 2.0, dtype=float, device=x.device)
         wp.launch(accumulate, dim=x.shape, inputs=[x], outputs=[sums])
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, wp.clone(other)], outputs=[other])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, wp.clone(other)], outputs=[other])
         wp.launch(divide, dim=x.shape, inputs=[other, sums], outputs=[y])
 
     for _ in range(3):
@@ -209,8 +207,8 @@ def test_arrays_of_the_programs_own_start_anew(runs, way):
 def test_in_place_changes_are_made_at_each_call(runs):
     @program("advanced", mutates="state")
     def advanced(x: F, state: F, y: F):
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, state], outputs=[y])
-        wp.launch(test_program.product, dim=x.shape, inputs=[y, x], outputs=[state])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, state], outputs=[y])
+        wp.launch(programs.product, dim=x.shape, inputs=[y, x], outputs=[state])
 
     x, state = torch.full((3,), 2.0), torch.ones(3)
     for turn in range(3):
@@ -482,7 +480,7 @@ def test_what_only_the_run_shows(runs):
 def test_launches_inside_are_checked_at_each_new_size():
     @program("reaching", "x[n], w[k] -> y[n]")
     def reaching(x: F, w: F, y: F):
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, w], outputs=[y])
 
     for _ in range(2):
         close(reaching(torch.ones(3), torch.ones(3)), torch.ones(3))
@@ -495,7 +493,7 @@ def test_a_program_that_fails_fails_each_time(runs):
     def picky(x: F, y: F, k: int):
         if k > 2:
             raise ValueError("too many")
-        wp.launch(test_program.square_in_place, dim=x.shape, inputs=[x if k == 2 else y])
+        wp.launch(programs.square_in_place, dim=x.shape, inputs=[x if k == 2 else y])
 
     for _ in range(2):
         with pytest.raises(ValueError, match="too many"):
