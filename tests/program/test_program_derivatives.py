@@ -11,8 +11,8 @@ import warp as wp
 from torch.autograd import forward_ad
 
 from derivatives import check_twice
+from programs import append, blur_twice, no_backward, ping_pong64
 from support import close, inductor
-from test_program import append, blur_twice, no_backward, ping_pong64
 from warpops import GradientError, warp_program
 from warpops.program.run import Runner
 

@@ -12,40 +12,14 @@ import pytest
 import torch
 import warp as wp
 
-import test_program
-from cuda_stand_in import StandIn
+import programs
+from programs import accumulate, advance, blur, blur_reference, divide, generic_square, scale
 from support import check_against, close, leaf
-from test_program import accumulate, advance, blur, blur_reference, blur_twice, divide, generic_square, ping_pong, scale
 from warpops import ArgumentError, SignatureError, warp_program
-from warpops.launch import launcher
-from warpops.program.run import Runner
 from warpops.program.scripts import Scripts
 
 F = wp.array[float]
 Points = wp.array[wp.vec3]
-
-
-@pytest.fixture
-def runs(monkeypatch):
-    """How often Python of a program has run, in a list of one."""
-    count, call = [0], Runner._call
-
-    def counted(self, run, values):
-        count[0] += 1
-        call(self, run, values)
-
-    monkeypatch.setattr(Runner, "_call", counted)
-    return count
-
-
-@pytest.fixture(params=["short", "public"])
-def way(request, monkeypatch):
-    monkeypatch.setattr(launcher, "FAST", request.param == "short")
-
-
-@pytest.fixture
-def x():
-    return torch.rand(6)
 
 
 def program(name, signature="x[n] -> y[n]", **options):
@@ -106,7 +80,7 @@ def test_every_flag_of_a_backward(runs):
 
     @program("both", "x[n], w[n] -> y[n], z[n]")
     def both(x: F, w: F, y: F, z: F):
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, w], outputs=[y])
         wp.launch(blur, dim=x.shape, inputs=[w], outputs=[z])
 
     def reference(x, w):
@@ -129,9 +103,7 @@ def test_every_flag_of_a_backward(runs):
 
 def test_types_strides_and_devices(runs):
     @program("fourth", scratch="tmp[n]")
-    def fourth(
-        x: test_program.wp.array[test_program.Any], y: wp.array[test_program.Any], tmp: wp.array[test_program.Any]
-    ):
+    def fourth(x: programs.wp.array[programs.Any], y: wp.array[programs.Any], tmp: wp.array[programs.Any]):
         wp.launch(generic_square, dim=x.shape, inputs=[x], outputs=[tmp])
         wp.launch(generic_square, dim=x.shape, inputs=[tmp], outputs=[y])
 
@@ -144,8 +116,8 @@ def test_types_strides_and_devices(runs):
 
 def test_a_structs_value(runs):
     @program("scaled", "pair.a[n], pair.b[n] -> y[n]")
-    def scaled(pair: test_program.Pair, y: F):
-        wp.launch(test_program.combine, dim=y.shape, inputs=[pair], outputs=[y])
+    def scaled(pair: programs.Pair, y: F):
+        wp.launch(programs.combine, dim=y.shape, inputs=[pair], outputs=[y])
 
     for s in (2.0, 3.0, 2.0, 3.0):
         check_against(
@@ -163,7 +135,7 @@ def test_launches_that_no_gradient_needs_are_left_out():
     def thrice(x: F, y: F, a: F, b: F, unused: F):
         wp.launch(blur, dim=x.shape, inputs=[x], outputs=[a])
         wp.launch(blur, dim=x.shape, inputs=[a], outputs=[unused])
-        wp.launch(test_program.square_in_place, dim=a.shape, inputs=[a])
+        wp.launch(programs.square_in_place, dim=a.shape, inputs=[a])
         wp.launch(blur, dim=x.shape, inputs=[a], outputs=[b])
         wp.launch(blur, dim=x.shape, inputs=[b], outputs=[y])
 
@@ -180,7 +152,7 @@ def test_launches_that_no_gradient_needs_are_left_out():
 def test_arrays_that_share_memory_and_then_do_not(runs):
     @program("times", "x[n], w[n] -> y[n]")
     def times(x: F, w: F, y: F):
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, w], outputs=[y])
 
     for _ in range(2):
         x, w = torch.rand(4), torch.rand(4)
@@ -198,7 +170,7 @@ def test_arrays_of_the_programs_own_start_anew(runs, way):
         sums = wp.zeros(1, dtype=float, device=x.device)
         other = wp.full(x.shape, 2.0, dtype=float, device=x.device)
         wp.launch(accumulate, dim=x.shape, inputs=[x], outputs=[sums])
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, wp.clone(other)], outputs=[other])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, wp.clone(other)], outputs=[other])
         wp.launch(divide, dim=x.shape, inputs=[other, sums], outputs=[y])
 
     for _ in range(3):
@@ -209,8 +181,8 @@ def test_arrays_of_the_programs_own_start_anew(runs, way):
 def test_in_place_changes_are_made_at_each_call(runs):
     @program("advanced", mutates="state")
     def advanced(x: F, state: F, y: F):
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, state], outputs=[y])
-        wp.launch(test_program.product, dim=x.shape, inputs=[y, x], outputs=[state])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, state], outputs=[y])
+        wp.launch(programs.product, dim=x.shape, inputs=[y, x], outputs=[state])
 
     x, state = torch.full((3,), 2.0), torch.ones(3)
     for turn in range(3):
@@ -482,7 +454,7 @@ def test_what_only_the_run_shows(runs):
 def test_launches_inside_are_checked_at_each_new_size():
     @program("reaching", "x[n], w[k] -> y[n]")
     def reaching(x: F, w: F, y: F):
-        wp.launch(test_program.product, dim=x.shape, inputs=[x, w], outputs=[y])
+        wp.launch(programs.product, dim=x.shape, inputs=[x, w], outputs=[y])
 
     for _ in range(2):
         close(reaching(torch.ones(3), torch.ones(3)), torch.ones(3))
@@ -495,7 +467,7 @@ def test_a_program_that_fails_fails_each_time(runs):
     def picky(x: F, y: F, k: int):
         if k > 2:
             raise ValueError("too many")
-        wp.launch(test_program.square_in_place, dim=x.shape, inputs=[x if k == 2 else y])
+        wp.launch(programs.square_in_place, dim=x.shape, inputs=[x if k == 2 else y])
 
     for _ in range(2):
         with pytest.raises(ValueError, match="too many"):
@@ -504,123 +476,3 @@ def test_a_program_that_fails_fails_each_time(runs):
             picky(torch.ones(2), 2)
         assert picky(torch.ones(2), 1).tolist() == [0.0] * 2
     assert runs == [5]
-
-
-# --- objects of Warp --------------------------------------------------------------------------------------------------
-
-
-@wp.kernel
-def spread(grid: wp.uint64, p: Points, y: F):
-    i = wp.tid()
-    total = float(0.0)
-    for j in wp.hash_grid_query(grid, p[i], 2.0):
-        d = p[i] - p[j]
-        total += wp.dot(d, d)
-    y[i] = total
-
-
-@wp.kernel
-def height(mesh: wp.uint64, p: Points, y: F):
-    i = wp.tid()
-    query = wp.mesh_query_point(mesh, p[i], 1.0e6)
-    if query.result:
-        y[i] = wp.length(p[i] - wp.mesh_eval_position(mesh, query.face, query.u, query.v))
-
-
-@program("grid", "p[n] -> y[n]")
-def grid_program(p: Points, y: F):
-    grid = wp.HashGrid(4, 4, 4, device=p.device)
-    grid.build(p, 2.0)
-    wp.launch(spread, dim=p.shape, inputs=[grid.id, p, y])
-
-
-def test_a_grid_is_built_anew_at_each_call(runs, way):
-    for _ in range(3):
-        p = (torch.rand(5, 3) * 0.5).requires_grad_()
-        want = ((p[:, None] - p[None]) ** 2).sum((1, 2))
-        found = grid_program(p)
-        close(found, want)
-        close(torch.autograd.grad(found.sum(), p)[0], torch.autograd.grad(want.sum(), p)[0])
-    assert runs[0] <= 2
-
-
-def test_a_mesh_is_made_and_refit_at_each_call(runs):
-    @program("mesh", "p[n], corners[k], faces[f], lift[k] -> y[n]", nondiff="corners, lift")
-    def mesh_program(p: Points, corners: Points, faces: wp.array[int], lift: Points, y: F):
-        moved = wp.clone(corners)
-        mesh = wp.Mesh(points=moved, indices=faces)
-        wp.copy(moved, lift)
-        mesh.refit()
-        wp.launch(height, dim=p.shape, inputs=[mesh.id, p, y])
-
-    corners = torch.tensor([[-9.0, -9.0, 0.0], [9.0, -9.0, 0.0], [0.0, 9.0, 0.0]])
-    faces = torch.tensor([0, 1, 2], dtype=torch.int32)
-    for lift in (1.0, 2.0, -3.0):
-        p = (torch.rand(4, 3) + torch.tensor([0.0, 0.0, 5.0])).requires_grad_()
-        found = mesh_program(p, corners, faces, corners + torch.tensor([0.0, 0.0, lift]))
-        close(found, p[:, 2] - lift)
-        close(torch.autograd.grad(found.sum(), p)[0], torch.tensor([[0.0, 0.0, 1.0]]).expand(4, 3), atol=1e-4)
-    assert runs == [2]
-
-
-def test_a_handle_whose_object_is_gone(runs):
-    grid = wp.HashGrid(4, 4, 4)
-    p = torch.rand(5, 3)
-    grid.build(wp.from_torch(p, dtype=wp.vec3), 2.0)
-    handle = grid.id
-
-    @program("held_grid", "p[n] -> y[n]")
-    def held_grid(p: Points, y: F):
-        wp.launch(spread, dim=p.shape, inputs=[handle, p, y])
-
-    for _ in range(2):
-        close(held_grid(p), ((p[:, None] - p[None]) ** 2).sum((1, 2)))
-    assert runs == [1]
-    del grid
-    gc.collect()
-    with pytest.raises(ArgumentError, match="which no live object has"):
-        held_grid(p)
-
-
-# --- streams ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_launch_and_call_goes_to_pytorchs_stream(monkeypatch):
-    """One scope around the function, or the repetition, makes PyTorch's stream Warp's own."""
-    scopes = []
-
-    class Scope:
-        def __init__(self, stream, sync_enter=True):
-            assert not sync_enter
-            self.stream = stream
-
-        def __enter__(self):
-            scopes.append(self.stream.cuda_stream)
-
-        def __exit__(self, *error):
-            scopes.append(None)
-
-    @program("streamed", scratch="tmp[n]")
-    def streamed(x: F, y: F, tmp: F):
-        wp.launch(blur, dim=x.shape, inputs=[x], outputs=[tmp])
-        wp.launch(blur, dim=x.shape, inputs=[tmp], outputs=[y])
-
-    with StandIn() as cuda:
-        cuda.patch(wp, "ScopedStream", Scope)
-        for handle in (17, 23, 29):
-            cuda.use_stream(0, handle)
-            cuda.launched.clear()
-            check_against(streamed, blur_reference, [torch.rand(4)])
-            assert {launched.stream for launched in cuda.launched if launched.kernel.startswith("blur")} == {handle}
-        assert scopes == [17, None, 17, None]
-
-
-def test_others_are_left_alone(runs):
-    """Programs of other tests stay what they were: compiled, under vmap, with a retained graph."""
-    for _ in range(2):
-        x = leaf(torch.rand(6))
-        run = torch.compile(blur_twice, fullgraph=True, backend="aot_eager")
-        check_against(run, blur_reference, [x])
-        close(
-            torch.vmap(ping_pong, in_dims=(0, None))(torch.ones(2, 6) / 2, 3), blur_reference(torch.ones(2, 6) / 2, 3)
-        )
