@@ -101,7 +101,7 @@ def twice(x: wp.array[float], y: wp.array[float], tmp: wp.array[float]):
 @pytest.mark.slow
 @pytest.mark.parametrize(("op", "sizes"), [(kernels.square_op, 4_999), (twice, 800)], ids=["op", "program"])
 def test_calls_of_changing_sizes_keep_nothing(op, sizes):
-    """What is remembered is of some sizes only: the second time through them nothing is added."""
+    """What is remembered is of some sizes only: once it is full, nothing is added."""
 
     def most():
         blocks = []
@@ -115,5 +115,6 @@ def test_calls_of_changing_sizes_keep_nothing(op, sizes):
                 blocks.append(sys.getallocatedblocks())
         return max(blocks)
 
-    most()
+    for _ in range(3):
+        most()
     assert abs(most() - most()) < 700  # not one for a call
