@@ -223,7 +223,7 @@ square.preload("cpu")
 held, leave = threading.Event(), threading.Event()
 
 def hold():
-    with warp_code._loading, launcher._lock, instances._lock, native._lock:
+    with warp_code.loading, launcher._lock, instances._lock, native._lock:
         held.set()
         leave.wait()
 

@@ -11,7 +11,7 @@ import warp as wp
 
 from warpops.kernel.signature import inspect_kernel
 from warpops.launch.packing import BOUNDS, argument_layout, bfloat16_bits
-from warpops.private import warp_calls, warp_code, warp_types
+from warpops.private import warp_built, warp_calls, warp_code, warp_types
 
 
 @wp.struct
@@ -169,7 +169,7 @@ def keeps(n: int, out: wp.array[float]):
 
 
 def test_an_array_of_the_thread_s_own_tells_its_shape():
-    ((_, _, types, _),) = warp_code.local_types(keeps)
+    ((_, _, types, _),) = warp_built.local_types(keeps)
     assert warp_types.fixed_shape(types["kept"]) == (2, 3)
     assert warp_types.fixed_shape(types["out"]) is None and warp_types.fixed_shape(types["n"]) is None
 

@@ -14,48 +14,37 @@ from typing import TypeAlias
 
 from . import conditions
 from .access import number
-from .expressions import evaluate, meet_envs
+from .behind import behind, join_paths, variables_behind, varying
+from .expressions import evaluate
 from .forms import (
     ALL,
     NONE,
     Affine,
-    Arg,
     Clamped,
-    Coord,
     Coordinates,
-    Covered,
-    Earlier,
-    Form,
-    Loop,
-    Shape,
-    Stride,
     Unknown,
     bare_coordinate,
     literal,
     replace,
 )
-from .joins import join, leave_loop, meet_must, merge, never_taken, with_tokens
+from .joins import join, leave_loop, meet_must, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
 from .names import Code
+from .ranges import loop_variable, range_arguments
 from .record import Frame, Head, LoopContext, Record
-from .state import Pattern, State
-from .strides import stride as stride_of
+from .state import State
 from .strides import strides
 from .values import (
     NO_TOKENS,
-    NOTHING,
     Abstract,
     Array,
     Carried,
     Doubt,
-    Left,
     Through,
-    Tokens,
     Trace,
     Value,
     traces_of,
     with_trace,
-    without_tokens,
 )
 
 _Loop: TypeAlias = ast.For | ast.While
@@ -68,7 +57,7 @@ MAX_UNROLLED = 64
 
 def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     name = node.target.id if isinstance(node.target, ast.Name) else ""
-    arguments = _range_arguments(record, frame, node.iter)
+    arguments = range_arguments(record, frame, node.iter)
     if arguments is None:
         evaluate(record, frame, node.iter)
         index: Abstract = Value(Unknown("values of an iterator", varies=ALL), data=True, varies=ALL)
@@ -91,7 +80,7 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
         return
     unrolled = known is not None and len(known) <= record.unroll and not left
     varies = NONE.union(*(value.varies for value in arguments))
-    loop = replace(_loop_variable(record.loop_id(frame, node), [value.form for value in arguments]), varies=varies)
+    loop = replace(loop_variable(record.loop_id(frame, node), [value.form for value in arguments]), varies=varies)
     index = Value(
         Affine(loop),
         coords=any(v.coords for v in arguments),
@@ -111,39 +100,6 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     )
 
 
-def _range_arguments(record: Record, frame: Frame, node: ast.expr) -> list[Value] | None:
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"):
-        return None
-    if "range" in frame.env or not 1 <= len(node.args) <= 3:
-        return None
-    return [number(record, frame, argument) for argument in node.args]
-
-
-def _loop_variable(loop: int, forms: list[Form | None]) -> Loop:
-    """The variable of ``range(*forms)``."""
-    start = forms[0] if len(forms) > 1 else Affine(None, 0)
-    stop = forms[1] if len(forms) > 1 else forms[0]
-    step = forms[2] if len(forms) > 2 else Affine(None, 1)
-    stride = literal(step) if isinstance(step, Affine) else None
-    first = literal(start) if isinstance(start, Affine) else None
-    grows = isinstance(step, Affine) and isinstance(step.base, Shape) and step.offset >= 0
-    if stride == 0 or (stride is None and not grows):
-        return Loop(loop, stride=stride_of(start, step))
-    if stride is not None and stride < 0:
-        last = literal(stop) if isinstance(stop, Affine) else None
-        upper = Affine(start.base, start.offset + 1) if isinstance(start, Affine) else None
-        full = stride == -1 and last == -1
-        return Loop(loop, upper, first, full, last is not None and last >= -1, direction=-1)
-    upper = stop if isinstance(stop, Affine) else None
-    nonneg = (first is not None and first >= 0) or (
-        isinstance(start, Affine)
-        and start.offset >= 0
-        and (isinstance(start.base, (Coord, Shape)) or (isinstance(start.base, Loop) and start.base.nonneg))
-    )
-    on = stride_of(start, step) if stride != 1 else None
-    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1, stride=on)
-
-
 def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: range) -> None:
     for value in values:
         if not record.state.alive:
@@ -154,7 +110,7 @@ def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: ra
         frame.loops.append(context)
         record.execute(record, frame, node.body)
         frame.loops.pop()
-        _join_paths(record, frame, context.continues, node)
+        join_paths(record, frame, context.continues, node)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -254,7 +210,7 @@ def _turn(
         begin_loop(record, frame, node, loop, names)
 
     def at_head(name: str, value: Abstract, turns: Coordinates) -> Abstract:
-        return with_tokens(_varying(value, turns, loop, steps.get(name)), carried.get(name, NO_TOKENS))
+        return with_tokens(varying(value, turns, loop, steps.get(name)), carried.get(name, NO_TOKENS))
 
     head = record.heads.setdefault(record.path(frame, node), Head({}, NONE))
     head.turns |= _turns(frame.code, node, index)
@@ -289,10 +245,10 @@ def _turn(
         carried |= {n: frozenset({Carried(loop, n, frame.id)}) for n in index if n}
         record.harmless |= {t for n, tokens in carried.items() if _is_harmless(outer.get(n)) for t in tokens}
     exits = [state for state, _ in frame.returns[returns:]]
-    state = _behind(
+    state = behind(
         before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke, unrolled=unrolled
     )
-    _variables_behind(frame, outer, carried, head.turns)
+    variables_behind(frame, outer, carried, head.turns)
     record.state = state
 
 
@@ -320,28 +276,6 @@ def _changed_in_turns(record: Record, began: int) -> None:
         inside = [site for order, site in places.items() if order > began]
         if inside and record.bound.get(token, 0) < began:
             places[record.fresh()] = inside[0]
-
-
-def _varying(value: Abstract, turns: Coordinates, loop: int | None = None, on: Stride | None = None) -> Abstract:
-    """A variable at the head of a loop that assigns it: no constant, and no index known beforehand.
-
-    Components that the loop's variable named belong to ``Earlier`` iterations of ``loop``, or to any (None).
-    """
-    if not isinstance(value, Value):
-        return value
-    form = value.form
-    if form is not None and not isinstance(form, Unknown):
-        form = Unknown("a variable of a loop", derived=True, varies=value.varies | turns, stride=on)
-    parts = None if value.parts is None else frozenset(_earlier_part(part, loop) for part in value.parts)
-    return replace(value, const=NOTHING, form=form, parts=parts, varies=value.varies | turns)
-
-
-def _earlier_part(part: object, loop: int | None) -> object:
-    if not isinstance(part, tuple) or not any(isinstance(index, Loop) for index in part):
-        return part
-    if loop is None:
-        return "?"
-    return tuple(Earlier(index.id) if isinstance(index, Loop) and index.id == loop else index for index in part)
 
 
 def _given_up(value: Abstract) -> Abstract:
@@ -382,7 +316,7 @@ def _pass(
     record.loops.pop()
     frame.loops.pop()
     del record.judged[len(record.judged) - len(doubts) :]
-    _join_paths(record, frame, context.continues, node)
+    join_paths(record, frame, context.continues, node)
     end = record.state
     for state, env in context.breaks:
         end.written |= state.written
@@ -393,94 +327,6 @@ def _pass(
         end.must = meet_must([(end.must, None), (state.must, None)]) if end.alive else dict(state.must)
         end.alive = True
     return end, bool(context.breaks), tested
-
-
-def _join_paths(record: Record, frame: Frame, paths: list[tuple[State, dict[str, Abstract]]], node: ast.AST) -> None:
-    """Meet paths that come together again: the current one, and those that took ``continue``."""
-    for state, env in paths:
-        current = record.state
-        if not current.alive:
-            merged = state.copy()
-            merged.written |= current.written
-            merged.read |= current.read
-            for array, count in current.stores.items():
-                merged.stores[array] = max(count, merged.stores.get(array, 0))
-            record.state, frame.env = merged, dict(env)
-            continue
-        record.state = merge(
-            replace(current, conditions=()), [replace(current, conditions=()), replace(state, conditions=())]
-        )
-        record.state.conditions = current.conditions
-        record.state.must = meet_must([(current.must, None), (state.must, never_taken(state, 0))])
-        frame.env = meet_envs(record, frame, Value(), (frame.env, current), (env, state), node)
-
-
-def _behind(
-    before: State, end: State, exits: list[State], loop: int, *, at_least_once: bool, covers: bool, unrolled: bool
-) -> State:
-    """The state behind a loop: what some iteration may have done, and what all of them surely did."""
-    state = before.copy()
-    state.written = before.written | leave_loop(end.written - before.written, loop, again=False)
-    state.read = before.read | leave_loop(end.read - before.read, loop, again=False)
-    for array, count in end.stores.items():
-        state.stores[array] = max(count, state.stores.get(array, 0))
-    if end.alive:
-        for (array, pattern), sizes in end.must.items():
-            filled = _filled(pattern, loop) if covers else None
-            if filled is not None:
-                state.must[(array, filled)] = sizes
-            elif at_least_once and not _indexed_by(pattern, loop):
-                state.must[(array, pattern)] = sizes
-    depth = len(before.conditions)
-    left = [c for state in exits for c in state.conditions[depth:]]
-    gone: Tokens = NO_TOKENS if unrolled else frozenset({Left(loop)})
-    state.conditions = (
-        *before.conditions,
-        *(replace(c.in_part(), tokens=c.tokens | gone) for c in left),
-    )
-    return state
-
-
-def _variables_behind(
-    frame: Frame, outer: dict[str, Abstract], carried: dict[str, frozenset[Carried]], turns: Coordinates
-) -> None:
-    env = dict(outer)
-    for name, value in frame.env.items():
-        if name not in outer:
-            env[name] = _varying(value, turns)
-        elif value is not outer[name]:
-            env[name] = _varying(join(outer[name], value), turns)
-    loops = {token.loop for tokens in carried.values() for token in tokens}
-    for name, tokens in carried.items():
-        if name in env:
-            # The adjoint has it as it was before the loop, whatever else the loop made of it.
-            env[name] = with_tokens(without_tokens(env[name], Carried, loops=loops), tokens)
-    frame.env = env
-
-
-def _indexed_by(pattern: Pattern, loop: int) -> bool:
-    return any(isinstance(f, Affine) and isinstance(f.base, Loop) and f.base.id == loop for f in pattern)
-
-
-def _filled(pattern: Pattern, loop: int) -> Pattern | None:
-    """The pattern, with an axis that the loop covers from end to end taken as whole."""
-    axes = [
-        axis
-        for axis, f in enumerate(pattern)
-        if isinstance(f, Affine) and isinstance(f.base, Loop) and f.base.id == loop
-    ]
-    if len(axes) != 1:
-        return None
-    form = pattern[axes[0]]
-    assert isinstance(form, Affine)
-    assert isinstance(form.base, Loop)
-    if form.offset or not form.base.full or form.base.upper is None:
-        return None
-    if form.base.upper.offset or not isinstance(form.base.upper.base, (Shape, Arg)):
-        return None
-    covered: list[Form] = list(pattern)
-    covered[axes[0]] = Covered(form.base.upper.base)
-    return tuple(covered)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

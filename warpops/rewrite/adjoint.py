@@ -14,7 +14,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.names import code_of
-from ..private import warp_code, warp_types
+from ..private import warp_built, warp_code, warp_types
 from ..private.warp_source import declared_overloads, is_function
 from .builtins import cast_unrolled, replace_builtins, setters_as_stores
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
@@ -56,7 +56,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
     again: dict[Any, Any] = {}
     keys: dict[str, Any] = {}
     texts: list[str] = []
-    found = warp_code.local_types(kernel)
+    found = warp_built.local_types(kernel)
     own = code_of(kernel).func
     result: Any = None
     for function, one in plan.functions.items():
@@ -192,7 +192,7 @@ class Writer:
         found = self.types[struct]
         for one in fields:
             found = warp_types.struct_fields(found)[one]  # type: ignore[index]
-        return warp_code.plain_type(found.dtype)
+        return warp_built.plain_type(found.dtype)
 
     def _where_there_is_one(self, array: str, element: ast.Subscript, load: ast.stmt) -> list[ast.stmt]:
         """The load of an element that the thread may have no need of, as a variable's first value."""

@@ -11,7 +11,7 @@ import warp as wp
 
 from ..effects.model import Site
 from ..effects.names import is_static
-from ..private import warp_code, warp_types
+from ..private import warp_built, warp_types
 from ..private.warp_source import lookup, member
 from . import bounds_functions
 from .bounds_text import array_type, assignment, at, chain, element, is_sure, narrow, target_of, zero
@@ -100,7 +100,7 @@ class Expressions:
         return found
 
     def _is_index(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Slice) or warp_types.is_int(warp_code.strict_type(self.kind(node)))
+        return isinstance(node, ast.Slice) or warp_types.is_int(warp_built.strict_type(self.kind(node)))
 
     # --- indices ------------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Expressions:
         wide = [self._wide(i) for i in indices]
         first = len(self.maker.indices)
         own = self._conditions(root, indices)[1]
-        key = (warp_code.strict_type(kind.dtype), kind.ndim)
+        key = (warp_built.strict_type(kind.dtype), kind.ndim)
         if key not in self.maker.loads:
             types = {"array": array_type(kind), **dict.fromkeys(own, wp.int64), "first": int}
             conditions = [f"inside(watch, {i}, array.shape[{axis}], first + {axis})" for axis, i in enumerate(own)]
@@ -280,7 +280,7 @@ class Expressions:
             texts.append(text)
         call = f"return warp.{called.key}({', '.join(['array', *map(narrow, names), *texts])})"
         rest = [call, f"return {zero(kind.dtype)}"]
-        made = self._function(called.key, types, conditions, rest, {"Element": warp_code.strict_type(kind.dtype)})
+        made = self._function(called.key, types, conditions, rest, {"Element": warp_built.strict_type(kind.dtype)})
         arguments = [name(self.watch), self.of(arguments[0]), *wide, *passed]
         return ast.Call(name(self.scope.give(made, made.key)), arguments, [])
 
@@ -304,7 +304,7 @@ class Expressions:
             return made
         root, own, parts, kind = found
         value = self.kind(node.value)
-        plain = value is None or isinstance(value, list) or warp_types.is_array(value) or warp_code.is_tile(value)
+        plain = value is None or isinstance(value, list) or warp_types.is_array(value) or warp_built.is_tile(value)
         if len(own) < kind.ndim or not all(self._is_index(i) and not isinstance(i, ast.Slice) for i in own) or plain:
             if value is not None:
                 self.maker.leave(f"a store to several elements of '{ast.unparse(root)}'", self.scope.code.site(node))

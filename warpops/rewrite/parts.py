@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from ..private import warp_code, warp_types
+from ..private import warp_built, warp_code, warp_types
 from .flow import assign, name, root, targets
 
 
@@ -36,7 +36,7 @@ class Parts:
         base = root(target)
         if not isinstance(target, (ast.Subscript, ast.Attribute)) or base is None or base not in self.writer.types:
             return [statement]
-        if warp_code.is_tile(self.writer.types[base]):
+        if warp_built.is_tile(self.writer.types[base]):
             return [statement]
         value = statement.value
         if isinstance(statement, ast.AugAssign):

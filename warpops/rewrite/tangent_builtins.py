@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..private import warp_code, warp_types
+from ..private import warp_built, warp_types
 from ..private.warp_types import is_array
 from .tangent_compositions import COMPOSED, composed
 from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS, SYMMETRIC, WHOLE
@@ -31,7 +31,7 @@ class Builtins:
     ) -> list[Form]:
         """A builtin of which an argument has a tangent."""
         scope = self.scope
-        if name == "mul" and all(warp_code.is_transform(f.type) for f in forms):
+        if name == "mul" and all(warp_built.is_transform(f.type) for f in forms):
             name = "transform_multiply"
         if name in ("div", "div_approx") and _components(forms[1].type):
             name = "div_by_components"

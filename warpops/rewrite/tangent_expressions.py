@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..effects.names import code_of, is_static
-from ..private import warp_code
+from ..private import warp_built
 from ..private.warp_source import declared_overloads, is_function, lookup, member, tree_of
 from ..private.warp_types import argument_types, is_array, is_struct
 from .tangent_builtins import Builtins
@@ -157,7 +157,7 @@ class Expressions:
 
     def binary(self, node: ast.AST, op: ast.operator, operands: list[Form], kind: Any) -> Form:
         """An operator of Warp's own between two forms."""
-        name = warp_code.operator_name(op)
+        name = warp_built.operator_name(op)
         symbol = ast.unparse(ast.BinOp(ast.Name("a"), op, ast.Name("b")))[2:-2]
         if all(o.tangent is None for o in operands) or not has_tangent(kind):
             return Form(joined(symbol, *(o.text for o in operands)), kind)

@@ -11,7 +11,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.names import code_of
-from ..private import warp_code, warp_types
+from ..private import warp_built, warp_types
 from ..private.warp_source import lookup
 from ..private.warp_types import is_array, is_struct
 from .source import Names, indented, lines_of
@@ -44,10 +44,10 @@ class Form:
 
 def scalar_of(warp_type: Any) -> Any:
     """The scalar type of a number, vector, matrix, quaternion or transform, or of a tile of them."""
-    tile = warp_code.tile_of(warp_type)
+    tile = warp_built.tile_of(warp_type)
     if tile is not None:
         return scalar_of(tile[0])
-    return warp_code.strict_type(getattr(warp_type, "_wp_scalar_type_", warp_type))
+    return warp_built.strict_type(getattr(warp_type, "_wp_scalar_type_", warp_type))
 
 
 def has_tangent(warp_type: Any) -> bool:
@@ -57,7 +57,7 @@ def has_tangent(warp_type: Any) -> bool:
     """
     if warp_type is None:
         return True
-    if is_array(warp_type) or warp_code.tile_of(warp_type) is not None:
+    if is_array(warp_type) or warp_built.tile_of(warp_type) is not None:
         return has_tangent(warp_type.dtype)
     if is_struct(warp_type):
         return any(has_tangent(variable.type) for variable in warp_type.vars.values())
@@ -179,7 +179,7 @@ class Scope:
 
     def type_text(self, warp_type: Any) -> str:
         """How a type is written."""
-        warp_type = warp_code.strict_type(warp_type)
+        warp_type = warp_built.strict_type(warp_type)
         name = getattr(warp_type, "__name__", getattr(warp_type, "key", "T"))
         if getattr(wp, name, None) is warp_type:
             return f"{self.wp}.{name}"
@@ -191,7 +191,7 @@ class Scope:
 
     def zero(self, warp_type: Any) -> str:
         """A zero of any type but an array."""
-        tile = warp_code.tile_of(warp_type)
+        tile = warp_built.tile_of(warp_type)
         if tile is not None:
             dtype, shape, storage = tile
             return f"{self.wp}.tile_zeros(shape={shape}, dtype={self.type_text(dtype)}, storage={storage!r})"

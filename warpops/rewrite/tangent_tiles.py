@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from ..private import warp_code
+from ..private import warp_built
 from ..private.warp_source import is_function, lookup, member
 from .source import make_func, make_function
 from .tangent_scope import Form, Scope
@@ -22,7 +22,7 @@ def mapped(scope: Scope, node: ast.Call, forms: list[Form], kind: Any, tangent_o
         tangent_of: ``tangent_of(overload, active)`` is the tangent of a user's function.
     """
     function = _meaning(scope, node.args[0])
-    tile = warp_code.tile_of(forms[1].type)
+    tile = warp_built.tile_of(forms[1].type)
     if len(forms) != 2 or not is_function(function) or tile is None:
         raise scope.refuse(node, "'tile_map' of two arguments has no tangent rule")
     one = _made(scope, f"of_{function.key}", ["x"], "return f(x)", function, tile[0])

@@ -9,7 +9,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..private import warp_code, warp_source, warp_types
+from ..private import warp_built, warp_source, warp_types
 
 
 class UntypedError(Exception):
@@ -39,7 +39,7 @@ class Typed:
     def record(self, node: ast.AST, found: Any) -> None:
         """Keep what an expression came to."""
         if isinstance(node, ast.expr):
-            self.types[id(node)] = kind = warp_code.types_of(found)
+            self.types[id(node)] = kind = warp_built.types_of(found)
             if isinstance(node, ast.Name):
                 self.locals[node.id] = kind
 
@@ -67,7 +67,7 @@ def typed(owner: Any, options: dict[str, Any]) -> Typed:
     """
     found = Typed(warp_source.tree_of(owner), dict(warp_types.argument_types(owner)))
     try:
-        warp_code.watch_build(owner, options, found.record, found.resolved)
+        warp_built.watch_build(owner, options, found.record, found.resolved)
     except Exception as error:  # whatever Warp's code generation raises
         raise UntypedError(str(error)) from error
     return found

@@ -23,6 +23,7 @@ from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
 from .batched import batched_plan, element
 from .carried import carry
+from .dims import batch_dims, empty_like, stacked, to_front, without
 from .exported import record
 from .functions import make_backward, make_forward
 from .map_checks import mapped_results
@@ -194,7 +195,7 @@ class Transforms:
         return self._map_kernel(info, in_dims, values)
 
     def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
-        dims = _dims(in_dims, values)
+        dims = batch_dims(in_dims, values)
         names = self._names(values, dims)
         batched = self.batched(values, dims, names)
         if batched is not None:
@@ -204,7 +205,7 @@ class Transforms:
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
             else:
-                return _stacked(results)
+                return stacked(results)
         if info.batch_size == 0:
             return self._empty_forward(dims, values)
         return self._loop(self.forward_function.apply, info.batch_size, dims, values)
@@ -215,7 +216,7 @@ class Transforms:
             self.refuse_mutation()
         if self.ways.vmap is not None:
             return mapped_results(self.name, self.plan, info.batch_size, self.ways.vmap(info, tuple(in_dims), *values))
-        dims = _dims(in_dims, values)
+        dims = batch_dims(in_dims, values)
         names = self._names(values, dims)
         batched = self.batched(values, dims, names)
         if batched is None and info.batch_size == 0:
@@ -224,12 +225,12 @@ class Transforms:
             return self._loop(lambda *one: self.ways.call_public(one), info.batch_size, dims, values)
         moved = self._lead(batched, values, dims, names, info.batch_size)
         if torch_modes.lowering_export() and not torch_modes.is_vmapped(moved):
-            return _stacked(record(batched, moved))
-        return _stacked(batched.ways.call_public(moved))
+            return stacked(record(batched, moved))
+        return stacked(batched.ways.call_public(moved))
 
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
-        dims = _dims(in_dims, values)
+        dims = batch_dims(in_dims, values)
         needs = values[-1]
         count = len(self.plan.arguments)
         given = dict(zip(self.plan.arguments, zip(values, dims, strict=True), strict=False))
@@ -240,7 +241,7 @@ class Transforms:
         if batched is not None:
             size = info.batch_size
             moved = self._lead(batched, values[:count], dims[:count], names, size)
-            rest = [_lead(v, d, size) for v, d in zip(values[count:-1], dims[count:-1], strict=True)]
+            rest = [to_front(v, d, size) for v, d in zip(values[count:-1], dims[count:-1], strict=True)]
             saved = len(self.plan.kept) + len(self.plan.written_back)
             kept, cotangents = rest[:saved], rest[saved:]
             # A generic op has a place for each array that may have a gradient; the batched one is concrete.
@@ -253,10 +254,10 @@ class Transforms:
                 pass
             else:
                 by_name = {s.name: grad for s, grad in zip(batched.plan.gradients, found, strict=True)}
-                return _stacked(tuple(by_name.get(s.name) for s in self.plan.gradients))
+                return stacked(tuple(by_name.get(s.name) for s in self.plan.gradients))
         if info.batch_size == 0:
             gradients = self.plan.gradients
-            return _stacked(tuple(_empty_like(*given[s.name]) if s.name in wanted else None for s in gradients))
+            return stacked(tuple(empty_like(*given[s.name]) if s.name in wanted else None for s in gradients))
         return self._loop(self.backward_function.apply, info.batch_size, dims, values)
 
     def _names(self, values: tuple[Any, ...], dims: Sequence[Any]) -> set[str]:
@@ -272,7 +273,7 @@ class Transforms:
         moved = []
         for name, value, dim in zip(self.plan.arguments, values, dims, strict=True):
             if name in names:
-                value = _lead(value, dim, size)
+                value = to_front(value, dim, size)
             elif name in integral:
                 # The numbers of a generic vector arrive as floats.
                 value = [int(item) for item in value]
@@ -330,14 +331,14 @@ class Transforms:
         if isinstance(results[0], torch.Tensor):
             return torch.stack(results), 0
         each = zip(*results, strict=True)
-        return _stacked(tuple(None if items[0] is None else torch.stack(items) for items in each))
+        return stacked(tuple(None if items[0] is None else torch.stack(items) for items in each))
 
     def _empty_forward(self, dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The results for a batch of size 0, by the shapes that an element would have."""
         try:
             found = fake_forward(
                 self.ways,
-                *(_without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True)),
+                *(without(v, d) if isinstance(v, torch.Tensor) else v for v, d in zip(values, dims, strict=True)),
             )
         except RuntimeError as error:
             raise GradientError(
@@ -353,7 +354,7 @@ class Transforms:
             else torch.empty((0, *r.shape), dtype=r.dtype, device=device)
             for slot, r in zip(self.plan.returned, many(found), strict=True)
         )
-        return _stacked(one_or_many(made))
+        return stacked(one_or_many(made))
 
     def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
@@ -400,32 +401,3 @@ def _mapped(single: Ways, names: frozenset[str]) -> OwnBackward:
 
 def _kind(slot: Any) -> str | None:
     return slot.leaf.scalar.kind if slot.leaf.scalar is not None else None
-
-
-def _stacked(results: Any) -> tuple[Any, Any]:
-    """Results whose batch axis is the first, as a vmap rule returns them."""
-    if not isinstance(results, tuple):
-        return results, 0
-    return results, tuple(None if result is None else 0 for result in results)
-
-
-def _dims(in_dims: Sequence[Any], values: tuple[Any, ...]) -> list[int | None]:
-    """The batch axes of tensors; lists of numbers have none."""
-    return [dim if isinstance(v, torch.Tensor) else None for dim, v in zip(in_dims, values, strict=True)]
-
-
-def _lead(value: Any, dim: int | None, size: int) -> Any:
-    """A tensor with its batch axis first, expanded where it has none."""
-    if value is None:
-        return None
-    return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
-
-
-def _without(value: torch.Tensor, dim: int | None) -> torch.Tensor:
-    """One element's shape and dtype, without data."""
-    return value.to("meta") if dim is None else element(value, dim)
-
-
-def _empty_like(value: torch.Tensor, dim: int | None) -> torch.Tensor:
-    """A gradient for a batch of size 0."""
-    return value.new_zeros((0, *_without(value, dim).shape))
