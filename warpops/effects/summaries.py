@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import warp as wp
+
 from ..private.warp_source import parameters
 from ..private.warp_types import is_reference
 from .forms import NO_FACTS, Affine, Clamped, Facts, OneOf, Unknown, replace
@@ -48,7 +50,14 @@ def summary_of(
             return None
         if name in code.stored_into and any(isinstance(token, Component) for token in value.tokens):
             return None
-        kinds.append(_kind(record, value, number))
+        kind = _kind(record, value, number)
+        if isinstance(kind.form, Unknown) and types.get(name) not in (
+            wp.uint64,
+            Any,
+            None,
+        ):  # no handle of an array of them
+            kind = replace(kind, form=replace(kind.form, values_of=None))
+        kinds.append(kind)
         if isinstance(value.form, (Clamped, OneOf)) or (isinstance(value.form, Affine) and value.form.base):
             facts = record.state.facts
     key = (function, bool(record.shielded), facts, *kinds)
