@@ -173,7 +173,7 @@ class Run:
         objects = check_handles(self.op, kernel, effects, given, device)
         if self.take is not None:
             title = f"{self.op}: the program launches {kernel.key}"
-            for label in effects.handles.keys() & given.keys():
+            for label in effects.handles.keys() & given.keys() - effects.arrays.keys():
                 self.take.handle(title, label, effects.handles[label], int(given[label]))
             self._see(given.values())
         if not self.recording:
