@@ -85,11 +85,15 @@ TORCH_ABOUT_ITSELF = (
     # torch 2.14 looks at gradients itself, and hides its own warning by a filter that turning warnings into errors beats.
     r"ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning:torch\._subclasses\.meta_utils",
     r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning",
+    r"ignore:Guards may run slower on Python 3\.13\.0:RuntimeWarning",
 )
 
 
-# What Warp warns of level 0 where it compiles for CUDA.
-WARP_ABOUT_ITSELF = ("ignore:CUDA Toolkit 13.1 and newer have an NVRTC compiler issue:UserWarning",)
+# What Warp warns of level 0 where it compiles for CUDA, and of the oldest Python that it takes.
+WARP_ABOUT_ITSELF = (
+    "ignore:CUDA Toolkit 13.1 and newer have an NVRTC compiler issue:UserWarning",
+    r"ignore:Support for Python 3\.10 is deprecated:FutureWarning",
+)
 
 
 def pytest_configure(config):

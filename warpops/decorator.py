@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Unpack, overload
+from typing import Any, overload
 
 import warp as wp
+from typing_extensions import Unpack
 
 from .build import build
 from .op import WarpOp

@@ -84,7 +84,7 @@ def check_handle(title: str, kinds: frozenset[str], handle: int, device: torch.d
         raise ArgumentError(f"{title}: expected a wp.{wanted}, or its id, got 0, which no object has")
     value = _look_up(handle) if kinds else object_of(handle)
     if value is None:
-        if kinds and not gc.get_freeze_count():
+        if kinds and not _frozen():
             raise ArgumentError(
                 f"{title}: expected a wp.{wanted}, or its id, got {handle & 0xFFFFFFFFFFFFFFFF}, which no "
                 f"live object has"
@@ -164,6 +164,12 @@ def check_unchanged(title: str, labels: Sequence[str], held: Sequence[Held]) -> 
                 f"points changed) since the forward, and the gradient needs it as it was then; change it after the "
                 f"backward, or use another object"
             )
+
+
+def _frozen() -> bool:
+    """Whether ``gc.freeze`` hides objects of Warp from a search: it has hidden their classes, then. Python 3.12 has a few
+    frozen objects of its own from the start."""
+    return gc.get_freeze_count() > 0 and not any(found is OBJECTS[0] for found in gc.get_objects())
 
 
 def _search_heap(handle: int) -> Any:

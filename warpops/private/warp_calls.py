@@ -131,7 +131,6 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
         (_context.Launch, "launch", _refused),
         (wp.Tape, "__enter__", _refused),
         (wp.array, "numpy", _read),
-        (wp.array, "__array__", _read),
         (wp.array, "__dlpack__", _read),
         (wp.array, "__array_interface__", _read_property),
         (wp.array, "__cuda_array_interface__", _read_property),
@@ -141,6 +140,8 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
         (_context.runtime, "core", _guarded_core),
         (threading.Thread, "start", _refused),
     ]
+    if hasattr(wp.array, "__array__"):  # an older Warp has __array_interface__ alone
+        found.append((wp.array, "__array__", _read))
     found += [(owner, "__init__", _making) for owner in OBJECTS]
     found += [(owner, name, _changing) for owner in OBJECTS for name in CHANGERS if name in owner.__dict__]
     for owner in (wp, _context):

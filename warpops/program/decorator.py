@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
+
+from typing_extensions import Unpack
 
 from ..backward import declared_backward
 from ..build import build_backward

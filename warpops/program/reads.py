@@ -168,9 +168,10 @@ class _Look:
     def _code(self, code: Any, globals_: dict[str, Any], cells: dict[str, Any]) -> None:
         line = code.co_firstlineno
         steps = list(dis.get_instructions(code))
+        lines = {at: found for start, end, found in code.co_lines() if found for at in range(start, end, 2)}
         waiting = iter(enumerate(steps))
         for at, step in waiting:
-            line = (step.positions.lineno if step.positions is not None else None) or line
+            line = lines.get(step.offset, line)
             name, kind = step.argval, step.opname
             file = "" if code.co_filename == self.file else f" of {os.path.basename(code.co_filename)}"
             where = f"line {line}{file}: `{linecache.getline(code.co_filename, line).strip()}`"
