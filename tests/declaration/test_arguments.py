@@ -162,7 +162,8 @@ def test_a_wrong_argument_in_compiled_code(case):
     name, value, text = CASES[case]
     with pytest.raises(Exception, match="everything") as caught:
         compiled(lambda changed: op(**good(**{name: changed})))(value)
-    assert f"test_arguments::everything: argument '{name}': {text}" in str(caught.value)
+    arrived = str(caught.value).replace("\\'", "'")  # PyTorch 2.14 shows it by its repr
+    assert f"test_arguments::everything: argument '{name}': {text}" in arrived
 
 
 def test_a_sparse_tensor():
