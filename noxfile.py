@@ -2,7 +2,7 @@
 
 nox -l                                                # what there is
 nox -t floors                                         # the oldest of everything
-nox -k "3.12 and 2.14" -- tests/calls -x              # some of it; what follows -- goes to pytest
+nox -k "py312 and torch214" -- tests/calls -x         # some of it; what follows -- goes to pytest
 nox                                                   # all of it
 """
 
@@ -24,7 +24,7 @@ def environments() -> list:
     for python, torch, warp, numpy in itertools.product(PYTHON, TORCH, WARP, NUMPY):
         if (python, numpy) != ("3.13", "1.26"):
             tags = ["floors"] if (torch, warp, numpy) == (TORCH[0], WARP[0], NUMPY[0]) else []
-            name = f"python-{python}, torch-{torch}, warp-{warp}, numpy-{numpy}"
+            name = f"py{python}, torch{torch}, warp{warp}, numpy{numpy}".replace(".", "")
             found.append(nox.param(python, torch, warp, numpy, id=name, tags=tags))
     return found
 

@@ -162,7 +162,8 @@ def test_a_wrong_argument_in_compiled_code(case):
     name, value, text = CASES[case]
     with pytest.raises(Exception, match="everything") as caught:
         compiled(lambda changed: op(**good(**{name: changed})))(value)
-    assert f"test_arguments::everything: argument '{name}': {text}" in str(caught.value)
+    arrived = str(caught.value).replace("\\'", "'")  # PyTorch 2.14 shows it by its repr
+    assert f"test_arguments::everything: argument '{name}': {text}" in arrived
 
 
 def test_a_sparse_tensor():
@@ -175,7 +176,7 @@ def test_a_sparse_tensor():
 
 @pytest.mark.parametrize("bad", [(1.0, 2.0, "a"), (1.0, 2.0, None), (1.0, 2.0, torch.tensor(3.0))])
 def test_something_else_among_a_vector_s_numbers(mode, bad):
-    with pytest.raises(Exception, match="argument 'g': expected a number"):
+    with pytest.raises(Exception, match=r"argument \\?'g\\?': expected a number"):
         mode(lambda g: op(**good(g=g)))(bad)
 
 
@@ -307,7 +308,7 @@ def test_a_launch_larger_than_an_array():
 def test_a_constant_index_beyond_an_array(mode):
     op = warp_op(third, "x[n, _] -> y[n]", dim="n")
     close(mode(op)(torch.ones(2, 3)), torch.ones(2))
-    with pytest.raises(Exception, match="'x': its axis 1 has size 2"):
+    with pytest.raises(Exception, match=r"'x\\?': its axis 1 has size 2"):
         afresh(mode, op)(torch.ones(2, 2))
 
 
@@ -423,7 +424,8 @@ def test_each_nesting_of_a_value(mode, name, place):
 @pytest.mark.parametrize("what", WRONG)
 def test_another_nesting_of_a_value(mode, what):
     name, value, text = WRONG[what]
-    with pytest.raises(Exception, match=f"argument '{name}': expected .*{re.escape(text.split('expected ')[-1])}"):
+    expected = re.escape(text.split("expected ")[-1])
+    with pytest.raises(Exception, match=rf"argument \\?'{name}\\?': expected .*{expected}"):
         afresh(mode, lambda: rotated_with(**{name: value}))()
 
 
