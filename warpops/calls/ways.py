@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..arguments.vector import default_value
+from ..errors import ArgumentError
 from ..kernel.signature import MISSING
 from ..plan.model import OpPlan
 from .instances import Instances
@@ -31,11 +32,14 @@ def newest(name: str) -> Ways:
     """The op that a name stands for.
 
     Raises:
-        RuntimeError: there is none any more.
+        ArgumentError: there is none, or none any more.
     """
     ways = by_name.get(name)
     if ways is None:
-        raise RuntimeError(f"{name} is gone: its WarpOp was collected")
+        raise ArgumentError(
+            f"{name} isn't there: a saved program needs the op that it calls. Import the module that makes it, first, and "
+            f"keep the op (as an attribute of the module)"
+        )
     return ways
 
 
