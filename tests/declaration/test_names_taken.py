@@ -40,7 +40,7 @@ def scale(factor, name):
 
 MODULE = """
 import warp as wp
-from warpops import ArgumentError, warp_op
+from warpops import warp_op
 {above}
 @warp_op
 @wp.kernel
