@@ -9,7 +9,7 @@ import warp as wp
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import kernels
-from support import close
+from support import close, compiled
 from warpops import ArgumentError, GradientError, warp_op, warp_program
 
 
@@ -161,6 +161,20 @@ def test_numbers_beside_what_a_derivative_is_asked_of(op):
     close(vmap(lambda d: op(X, d))(X), X[:, None] * X * X)
     with pytest.raises(ArgumentError, match="'dt': it requires grad"):
         vmap(lambda d: op.overload(X, d))(X.clone().requires_grad_())
+
+
+@pytest.mark.parametrize("op", SCALING, ids=names)
+def test_a_number_beside_an_array_that_requires_grad(op):
+    x, d = X.clone().requires_grad_(), HALF.clone().requires_grad_()
+    for _ in range(3):  # the last launches are remembered
+        close(op(x, HALF), x * x * HALF)
+        for call in (op, op.overload):
+            with pytest.raises(ArgumentError, match="'dt': it requires grad, and a number"):
+                call(x, d)
+    with torch.no_grad():
+        close(op(x, d), x * x * d)
+    with pytest.raises(Exception, match="'dt': it requires grad, and a number"):
+        compiled(op)(x, d)
 
 
 @pytest.mark.parametrize("op", WEIGHING, ids=names)

@@ -25,10 +25,10 @@ def check_tensor_scalar(op: str, slot: Slot, value: Any) -> None:
     if scalar is not None and scalar.kind != "float" and value.dtype.is_floating_point:
         fail(op, slot, f"expected an int, got a 0-d tensor of {value.dtype}")
     if value.requires_grad and torch.is_grad_enabled():
-        refuse_followed(op, slot)
+        refuse_number(op, slot)
 
 
-def refuse_followed(op: str, slot: Slot) -> NoReturn:
+def refuse_number(op: str, slot: Slot) -> NoReturn:
     """Say that a number has no derivative."""
     fail(
         op,

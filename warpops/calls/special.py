@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..arguments.tensor_scalar import refuse_followed
+from ..arguments.tensor_scalar import refuse_number
 from ..errors import GradientError
 from ..private import torch_modes
 from .ways import Ways
@@ -70,7 +70,7 @@ def refuse_numbers(ways: Ways, arguments: tuple[Any, ...]) -> None:
     """Refuse ``tensor_scalars`` that a derivative is asked of, where transforms hide that from the launch."""
     for slot, value in zip(ways.plan.inputs, arguments, strict=False):
         if slot.role == "tensor_scalar" and isinstance(value, torch.Tensor) and torch_modes.followed(value):
-            refuse_followed(ways.name, slot)
+            refuse_number(ways.name, slot)
 
 
 def refuse_gradient(ways: Ways) -> NoReturn:
