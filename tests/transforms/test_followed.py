@@ -195,6 +195,27 @@ def test_of_a_nondiff_input_alone_all_is_zero(op):
     close(jvp(lambda w: op.tangent(X, w, tangent_x=ONES)[2], (X.clone(),), (ONES,)), (2 * X * X, zero))
 
 
+def weigh_both(x: wp.array[float], w: wp.array[float], y: wp.array[float]):
+    wp.launch(multiply_and_weigh, dim=x.shape, inputs=[x, w], outputs=[y])
+
+
+@wp.kernel
+def multiply_and_weigh(x: wp.array[float], w: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[i] * x[i] * w[i]
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one memory", "two"])
+def test_a_programs_inputs_may_share_memory_and_have_tangents_of_their_own(same):
+    op = warp_program("x[k], w[k] -> y[k]", name="followed::weigh_both")(weigh_both)  # afresh: nothing is recorded
+    w = X if same else X.clone()
+    close(op.tangent(X, w, tangent_x=ONES)[1], 2 * X * X)
+    close(op.tangent(X, w, tangent_w=ONES)[1], X * X)
+    close(op.tangent(X, w, tangent_x=ONES, tangent_w=2 * ONES)[1], 4 * X * X)
+    close(op.tangent(X, w, tangent_x=X, tangent_w=X)[1], 3 * X**3)
+    close(jvp(lambda x: op(x, w), (X,), (ONES,))[1], 2 * X * X)
+
+
 TANGENTS = {
     "jvp": lambda f: jvp(f, (X,), (ONES,))[1],
     "grad": lambda f: grad(lambda z: f(z).sum())(X),
