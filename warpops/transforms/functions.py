@@ -83,7 +83,9 @@ def make_forward(transforms: Any) -> Any:
             if not active:  # what moves has no derivative
                 moved = [i not in silent for i in range(len(plan.returned))]
                 outputs = saved[tensors:]
-                return one_or_many(tuple(torch.zeros_like(r) if m else None for r, m in zip(outputs, moved, strict=True)))
+                return one_or_many(
+                    tuple(torch.zeros_like(r) if m else None for r, m in zip(outputs, moved, strict=True))
+                )
             values = plan.join(saved[:tensors], ctx.rest)
             tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
             found = tangent.call(dict(zip(arguments, values, strict=True)), active)
