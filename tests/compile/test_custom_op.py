@@ -6,6 +6,7 @@ import gc
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 import warp as wp
 
 import kernels
@@ -54,6 +55,20 @@ def test_default_has_values_gradients_and_second_ones(mode, asked):
     close(torch.vmap(lambda x: default(x, W, 3.0))(torch.stack([X, 2 * X])), reference(torch.stack([X, 2 * X]), W))
     with torch.autocast("cpu"):
         assert default(X.bfloat16(), W, 3.0).dtype is torch.float32
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["plain", "asked for"])
+def test_default_has_tangents_in_forward_mode(asked):
+    op = make(f"tangents_{asked}")
+    default = getattr(torch.ops.custom, f"tangents_{asked}").default
+    if asked:
+        op.custom_op  # noqa: B018
+    with forward_ad.dual_level():
+        found = default(forward_ad.make_dual(X, W), W, 3.0)
+        close(forward_ad.unpack_dual(found).tangent, 6.0 * X * W * W)
+    for transform in (torch.func.grad, torch.func.jacfwd):
+        with pytest.raises(GradientError, match=r"work on op\(...\) in eager code"):
+            transform(lambda x: default(x, W, 3.0).sum())(X)
 
 
 def test_a_kernel_of_a_users_serves_default_alone():

@@ -10,8 +10,8 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import kernels
 from kinds import KINDS, rows
-from support import close
-from warpops import warp_op
+from support import close, compiled
+from warpops import GradientError, warp_op
 
 F = torch.func
 
@@ -122,6 +122,14 @@ def test_transforms_over_and_under_vmap():
 def test_linearize():
     x, v = rand(4), torch.randn(4)
     close(F.linearize(kernels.square_op, x)[1](v), 2 * x * v)
+
+
+def test_a_graph_that_was_traced_without_tangents_has_none():
+    x = rand(4)
+    graph = compiled(lambda x: kernels.square_op(x))
+    close(graph(x), x * x)
+    with forward_ad.dual_level(), pytest.raises(GradientError, match="traced without tangents"):
+        graph(forward_ad.make_dual(x, x))
 
 
 def test_reverse_over_forward():

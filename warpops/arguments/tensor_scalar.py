@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -25,12 +25,17 @@ def check_tensor_scalar(op: str, slot: Slot, value: Any) -> None:
     if scalar is not None and scalar.kind != "float" and value.dtype.is_floating_point:
         fail(op, slot, f"expected an int, got a 0-d tensor of {value.dtype}")
     if value.requires_grad and torch.is_grad_enabled():
-        fail(
-            op,
-            slot,
-            "it requires grad, and a number of the kernel gets no gradient; pass .detach(), or make it an array of one "
-            "element in the kernel",
-        )
+        refuse_number(op, slot)
+
+
+def refuse_number(op: str, slot: Slot) -> NoReturn:
+    """Say that a number has no derivative."""
+    fail(
+        op,
+        slot,
+        "it requires grad, and a number of the kernel gets no gradient; pass .detach(), or make it an array of one "
+        "element in the kernel",
+    )
 
 
 def traced_tensor(value: Any) -> Any:

@@ -89,6 +89,10 @@ def fake_plain(plain: Plain, /, *arguments: Any, **named: Any) -> Any:
 def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
     """The raw forward where a gradient is wanted: in a graph that was traced without one (``make_fx``)."""
     plan = ways.plan
+    if has_tangents(arguments):
+        raise GradientError(
+            f"{ways.name}: a graph that was traced without tangents has none to give; take them in eager code"
+        )
     if torch.is_grad_enabled() and any(
         slot.differentiable and value is not None and value.requires_grad
         for slot, value in zip(plan.inputs, arguments, strict=False)

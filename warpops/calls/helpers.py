@@ -13,7 +13,7 @@ from ..arguments.dynamo import traced_value
 from ..arguments.handle import alive, check_unchanged, id_of, keep_alive
 from ..arguments.number import SYMBOLIC_NUMBERS, guard_number, traced_int
 from ..arguments.struct import field_reader
-from ..arguments.tensor_scalar import traced_tensor
+from ..arguments.tensor_scalar import refuse_number, traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
 from ..launch.packing import NOT_RECALLED
 from ..private import torch_modes
@@ -87,6 +87,7 @@ def helpers(ways: Ways) -> dict[str, Any]:
     found |= to_export(ways, plain_of(ways.name) if ways.named else Plain(ways.name, overload=ways.ops.public))
     return found | {
         "refuse_traced": refuse_traced,
+        "refuse_number": lambda name: refuse_number(ways.name, slots[name]),
         "launch_forward": ways.instances.forward,
         "launch_backward": ways.instances.backward,
         "forwards": Store(ways.instances, "forward"),

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from ..arguments.tensor_scalar import refuse_number
 from ..errors import GradientError
 from ..private import torch_modes
 from .ways import Ways
@@ -46,19 +47,30 @@ def cast(ways: Ways, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def refuse_mutation(ways: Ways, arguments: tuple[Any, ...]) -> None:
-    """Refuse to change in place what autograd would have to follow."""
+    """Refuse to change in place what autograd or forward mode would have to follow."""
     for slot, value in zip(ways.plan.inputs, arguments, strict=False):
-        if isinstance(value, torch.Tensor) and value.requires_grad and slot.is_array:
-            if slot.role == "mutated":
-                raise GradientError(
-                    f"{ways.name}: argument '{slot.label}' is changed in place and requires grad; call under "
-                    f"torch.no_grad(), pass {slot.name}.detach(), or make it in-out in the signature"
-                )
-            if not ways.plan.results:
-                raise GradientError(
-                    f"{ways.name}: argument '{slot.label}' requires grad, and an op that only changes arrays in place "
-                    f"has no output to carry it; call under torch.no_grad(), or pass {slot.name}.detach()"
-                )
+        if not slot.is_array or not isinstance(value, torch.Tensor) or (slot.role != "mutated" and ways.plan.results):
+            continue
+        how = torch_modes.followed(value)
+        if how is None:
+            continue
+        call = "call under torch.no_grad(), " if how == "requires grad" else ""  # which tangents don't heed
+        if slot.role == "mutated":
+            raise GradientError(
+                f"{ways.name}: argument '{slot.label}' is changed in place and {how}; {call}pass {slot.name}.detach(), or "
+                f"make it in-out in the signature"
+            )
+        raise GradientError(
+            f"{ways.name}: argument '{slot.label}' {how}, and an op that only changes arrays in place has no output to "
+            f"carry it; {call}{'or ' if call else ''}pass {slot.name}.detach()"
+        )
+
+
+def refuse_numbers(ways: Ways, arguments: tuple[Any, ...]) -> None:
+    """Refuse ``tensor_scalars`` that a derivative is asked of, where transforms hide that from the launch."""
+    for slot, value in zip(ways.plan.inputs, arguments, strict=False):
+        if slot.role == "tensor_scalar" and isinstance(value, torch.Tensor) and torch_modes.followed(value):
+            refuse_number(ways.name, slot)
 
 
 def refuse_gradient(ways: Ways) -> NoReturn:

@@ -87,6 +87,9 @@ class FunctionWriter:
         with text.indented_class(self.classname, self.use("AutogradFunction")):
             text.add("@staticmethod")
             with text.indented(f"def forward(ctx, {', '.join(arguments)}):"):
+                for slot in (s for s in plan.inputs if s.role == "tensor_scalar"):
+                    text.add(f"if ctx.needs_input_grad[{arguments.index(slot.name)}]:")
+                    text.add(f"    {self.use('refuse_number')}({slot.name!r})")
                 if plan.gradient != "custom":
                     text.add("ctx.set_materialize_grads(False)")
                 saved = {name: name for name in tensors}

@@ -51,6 +51,13 @@ def implement(made: Any, key: str, function: Callable[..., Any]) -> None:
         made._lib.impl(made._name, function, key, with_keyset=True)
 
 
+def implement_above(made: Any, function: Callable[..., Any]) -> None:
+    """Put a kernel above the definition's autograd, which is its first argument."""
+    from torch._library.autograd import make_autograd_impl
+
+    implement(made, "Autograd", functools.partial(function, make_autograd_impl(made._opoverload, made)))
+
+
 def drop(made: Any) -> None:
     """Take the definition's kernels out; those below them serve again."""
     made._lib._destroy()

@@ -134,6 +134,34 @@ def has_tangent(tensor: torch.Tensor) -> bool:
     return _forward_ad.unpack_dual(tensor).tangent is not None
 
 
+def _followed_here(tensor: torch.Tensor) -> str | None:
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return "requires grad"
+    return "has a tangent" if has_tangent(tensor) else None
+
+
+def _short_followed() -> Callable[[torch.Tensor], str | None]:
+    inner, level = torch._C._functorch.get_unwrapped, torch._C._functorch.maybe_get_level
+
+    def followed(tensor: torch.Tensor) -> str | None:
+        here = _followed_here(tensor)
+        if here is not None or functorch_level() is None:
+            return here
+        from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+
+        interpreter: Any = retrieve_current_functorch_interpreter()
+        own = _is_wrapped(tensor) and level(tensor) == interpreter.level()
+        with interpreter.lower():
+            return followed(inner(tensor) if own else tensor)
+
+    return followed
+
+
+followed: Callable[[torch.Tensor], str | None] = either(_short_followed, lambda: _followed_here)
+"""How a derivative of a tensor is asked for, at any level of transforms: it "requires grad" or "has a tangent"; None where
+none is. Where levels can't be told apart, the innermost is asked."""
+
+
 # --- autograd ---------------------------------------------------------------------------------------------------------
 
 

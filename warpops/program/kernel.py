@@ -22,6 +22,9 @@ from .reads import Reads, reads_of
 class Program(warp_source.Defined):
     """A program's function with its types: what a ``wp.Kernel`` is to a kernel's op."""
 
+    apart = False
+    """Its run tells its arguments by where they are, so that no two inputs may share memory."""
+
     def __init__(self, function: Callable[..., None], arguments: list[tuple[str, Any]]) -> None:
         self.func = function
         self.key = function.__name__

@@ -52,9 +52,14 @@ class Runner:
                 in-out arrays, mutated arrays and scratch are written.
         """
         working = list(values)
+        own: list[torch.Tensor] = []
         for index in self._arrays:
             if values[index] is not None:
                 working[index] = values[index].contiguous()
+                if self.program.apart:
+                    if self._slots[index].role == "input" and overlaps(working[index], own):
+                        working[index] = working[index].clone()
+                    own.append(working[index])
         given = tuple(working[index] for index in self._arrays)
         key = self._key(device, working, given, ())
         script = self.scripts.find(key)

@@ -29,6 +29,8 @@ from .reads import Reads
 class TangentProgram(Program):
     """The tangent of a program, as a program: its arguments, then one array for each tangent."""
 
+    apart = True
+
     def __init__(self, of: Program, twins: Mapping[str, str], zero: frozenset[str]) -> None:
         self.of, self.twins = of, twins
         self.kernels: dict[Any, Any] = {}

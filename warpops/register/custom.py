@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from ..calls.dispatched import fake_plain, run_plain
-from ..calls.special import refuse_mutation
+from ..calls.special import has_tangents, refuse_mutation
 from ..calls.traced import check_exported
 from ..calls.ways import Plain, Ways, many, newest, plain_of
-from ..private import torch_custom
+from ..private import torch_custom, torch_modes
 
 _made: dict[str, tuple[int | None, Any]] = {}
 """By name: the order of the op that it was made for, and the definition."""
@@ -53,6 +53,7 @@ def _define(plain: Plain) -> Any:
         torch_custom.implement(made, "Autograd", _guard(plain))
     else:
         made.register_autograd(_backward(plain.name), setup_context=_setup(plain.name))
+        torch_custom.implement_above(made, _forward_mode(plain))
     return made
 
 
@@ -92,12 +93,26 @@ def _backward(name: str) -> Any:
     return backward
 
 
+def _forward_mode(plain: Plain) -> Any:
+    """Above PyTorch's autograd for such an op, which loses tangents: they come of the op's own launch, too."""
+
+    def run(below: Any, keyset: Any, *arguments: Any, **named: Any) -> Any:
+        given = (*arguments, *named.values())
+        if torch_modes.is_wrapped(given) or has_tangents(given):  # the first is refused there in words
+            return run_plain(plain, *arguments, **named)
+        return below(keyset, *arguments, **named)
+
+    return run
+
+
 def _guard(plain: Plain) -> Any:
     """Above the kernels of an op that mutates: PyTorch has no gradients for one, and doesn't refuse what can't have any."""
 
     def guard(keyset: Any, *arguments: Any, **named: Any) -> Any:
         ways = newest(plain.name)
         values = ways.complete(arguments, named)
+        if has_tangents(values):
+            return run_plain(plain, *arguments, **named)
         if torch.is_grad_enabled():
             refuse_mutation(ways, values)
             if any(values[place] is not None and values[place].requires_grad for place in ways.plan.gradient_places):

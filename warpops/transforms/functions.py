@@ -47,7 +47,7 @@ def make_forward(transforms: Any) -> Any:
                 for s in plan.written_back
             ]
             ctx.save_for_backward(*own, *[outputs[i] for i in kept], *left)
-            ctx.save_for_forward(*own)
+            ctx.save_for_forward(*own, *outputs)
             ctx.rest = [inputs[i] for i in plan.other_places]
             ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.holding))
             ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
@@ -79,9 +79,14 @@ def make_forward(transforms: Any) -> Any:
         @staticmethod
         def jvp(ctx: Any, *tangents: Any) -> Any:
             active = {arguments[p]: tangents[p] for p in plan.gradient_places if tangents[p] is not None}
-            if not active:
-                return one_or_many((None,) * len(plan.returned))
-            values = plan.join(ctx.saved_tensors[:tensors], ctx.rest)
+            saved = ctx.saved_tensors
+            if not active:  # what moves has no derivative
+                moved = [i not in silent for i in range(len(plan.returned))]
+                outputs = saved[tensors:]
+                return one_or_many(
+                    tuple(torch.zeros_like(r) if m else None for r, m in zip(outputs, moved, strict=True))
+                )
+            values = plan.join(saved[:tensors], ctx.rest)
             tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
             found = tangent.call(dict(zip(arguments, values, strict=True)), active)
             return one_or_many(tuple(found.get(s.name) for s in plan.returned))
@@ -174,6 +179,9 @@ def make_backward(transforms: Any) -> Any:
                 tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "jvp of the backward")
                 for slot, grad in tangent.gradient(given, active, cotangents, wanted).items():
                     made[slot] = made[slot] + grad if slot in made else grad
+            for slot, position in zip(plan.gradients, positions, strict=True):
+                if slot.name in wanted and slot.name not in made and values[position] is not None:
+                    made[slot.name] = torch.zeros_like(values[position])
             return tuple(made.get(s.name) for s in plan.gradients)
 
         @staticmethod

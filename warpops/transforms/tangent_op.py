@@ -13,7 +13,7 @@ import torch
 import warp as wp
 
 from ..calls.helpers import helpers, to_export
-from ..calls.special import AUTOCAST_DTYPES, cast, special
+from ..calls.special import AUTOCAST_DTYPES, cast, refuse_numbers, special
 from ..calls.ways import Plain, Ways, many
 from ..emit.call import CallWriter
 from ..emit.schema import Schemas
@@ -225,6 +225,7 @@ class TangentOp:
             named |= dict(zip(plan.arguments, cast(ways, tuple(named[n] for n in plan.arguments)), strict=False))
             given = {name: t.to(named[name].dtype) if _is_cast(t) else t for name, t in given.items()}
         values = tuple(named[name] for name in plan.arguments)
+        refuse_numbers(ways, values)
         for slot in plan.mutated:
             if isinstance(named[slot.name], torch.Tensor):
                 named[slot.name] = named[slot.name].clone()
@@ -276,6 +277,11 @@ def _dispatched(reference: Any) -> Callable[..., Any]:
         op = reference()
         if op is None:
             raise RuntimeError("the tangent op is gone: its WarpOp was collected")
+        if torch_modes.functorch_level() is not None and torch_modes.is_wrapped((*arguments, *named.values())):
+            raise GradientError(
+                f"{op.name}: torch.func.grad, vjp, jvp and jacrev work on op.tangent(...) in eager code, not on "
+                f"op.tangent.overload"
+            )
         schema = op.overload._schema.arguments
         given = {a.name: a.default_value for a in schema if a.has_default_value()}
         given |= dict(zip([a.name for a in schema], arguments, strict=False)) | named

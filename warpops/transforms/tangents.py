@@ -57,10 +57,18 @@ class Tangent:
         returned = self._returned(self._arguments(values, tangents))
         return {slot: returned[self.twins[slot]] for slot in self.results}
 
-    def both(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The results, and the tangents of those that have one, of one launch; as ``call``."""
+    def both(
+        self, values: Mapping[str, Any], tangents: Mapping[str, Any], *, below: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The results, and the tangents of those that have one, of one launch; as ``call``.
+
+        Args:
+            values: the op's arguments by schema name.
+            tangents: those of its inputs.
+            below: values and tangents are of dual numbers, so that the innermost transform doesn't follow them.
+        """
         arguments = self._arguments(values, tangents)
-        if torch_modes.followed_further_out(arguments):
+        if not below or torch_modes.followed_further_out(arguments):
             returned = self._returned(arguments)
         else:  # past what torch.func does for an autograd function
             returned = self._by_name(self.transforms.run_forward(arguments))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..calls.special import refuse_mutation
+from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
 from ..calls.ways import Asked, OwnBackward, Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
@@ -66,8 +66,8 @@ class Transforms:
         if self.plan.mutated:
             if torch_modes.is_vmapped(arguments):
                 self.refuse_mutation()
-            if torch.is_grad_enabled():
-                refuse_mutation(self.ways, arguments)
+            refuse_mutation(self.ways, arguments)
+        refuse_numbers(self.ways, arguments)
         if self.fused and (tangents := self._tangents_of(arguments)):
             return self._call_dual(arguments, tangents)
         return one_or_many(many(self.forward(arguments))[: len(self.plan.results)])
@@ -99,7 +99,7 @@ class Transforms:
         make: Any = forward_ad.make_dual
         plain = tuple(unpack(v).primal if isinstance(v, torch.Tensor) else v for v in arguments)
         tangent = self.tangent(plain, frozenset(tangents), "jvp", results=True)
-        values, found = tangent.both(dict(zip(self.plan.arguments, plain, strict=True)), tangents)
+        values, found = tangent.both(dict(zip(self.plan.arguments, plain, strict=True)), tangents, below=True)
         made = tuple(
             make(values[s.name], found[s.name]) if s.name in found else values[s.name] for s in self.plan.result_slots
         )
@@ -214,6 +214,7 @@ class Transforms:
         """The vmap rule of the public op: of operators alone, so that it can be traced."""
         if self.plan.mutated:
             self.refuse_mutation()
+        refuse_numbers(self.ways, values)
         if self.ways.vmap is not None:
             return mapped_results(self.name, self.plan, info.batch_size, self.ways.vmap(info, tuple(in_dims), *values))
         dims = batch_dims(in_dims, values)
