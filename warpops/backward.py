@@ -69,7 +69,7 @@ def declared(op: WarpOp, made_here: bool, meanings: Meanings) -> OwnBackward:
             made = many(op(**taken))
         except ArgumentError as error:
             text = str(error).removeprefix(f"{op.name}: ")
-            raise ArgumentError(f"{ways.name}: backward {op.kernel.key if made_here else op.name}: {text}") from error
+            raise ArgumentError(f"{ways.name}: backward {op.__name__ if made_here else op.name}: {text}") from error
         by_meaning = {meanings.of(slot.label): grad for slot, grad in zip(op._plan.result_slots, made, strict=True)}
         present = [slot for slot in plan.gradients if values[slot.name] is not None]
         by_slot = {slot.name: by_meaning.get(f"grad_{slot.label}") for slot in present}
@@ -122,12 +122,12 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         raise SignatureError(
             f"{plan.name}: backward takes a kernel or a WarpOp, and got {got}; a function goes to op.register_backward"
         )
-    kernel = inspect_kernel(value)
+    kernel, title = inspect_kernel(value), value.func.__name__
     names = [argument.name for argument in kernel.arguments]
-    meanings = _meanings(plan, value.key, renamed, names, kernel.leaves)
-    _check_known(plan, value.key, meanings, names, {*inputs, *outputs, *cotangents, *gradients})
-    _check_given(plan, value.key, meanings, names, {*gradients, *inout})
-    _check_types(plan, meanings, kernel.leaves, value.key)
+    meanings = _meanings(plan, title, renamed, names, kernel.leaves)
+    _check_known(plan, title, meanings, names, {*inputs, *outputs, *cotangents, *gradients})
+    _check_given(plan, title, meanings, names, {*gradients, *inout})
+    _check_types(plan, meanings, kernel.leaves, title)
     right = [name for name in names if meanings.of(name) in gradients or meanings.of(name) in inout]
     left = [name for name in names if meanings.of(name) in inout]
     launch = plan.extents.launch
@@ -147,7 +147,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
     by_meaning = {meanings.of(name): name for name in names}
     twins = {label: f"grad_{label}" for label in absent} | {f"grad_{label}": label for label in absent}
     declaration = declare(
-        value.key,
+        title,
         f"{', '.join(left)} -> {', '.join(right)}",
         name=None,
         dim=", ".join(f"dim_{axis}" for axis in range(rank)) if rank else (),

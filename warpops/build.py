@@ -52,7 +52,7 @@ def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
     """The way through the house: inspect, analyse, declare, plan, generate, register."""
     kernel = as_kernel(value)
     try:
-        declaration = declare(kernel.key, signature, **options)
+        declaration = declare(kernel.func.__name__, signature, **options)
         return build_declared(kernel, declaration)
     except Exception:
         if kernel is not value:  # made here, and nobody's: Warp would build it with the other kernels of its module
