@@ -9,7 +9,7 @@ from typing import Any
 from .arguments.call import measure
 from .arguments.callbacks import callback_arguments
 from .calls.ways import Asked, OwnBackward, many
-from .errors import SignatureError
+from .errors import ArgumentError, SignatureError
 from .kernel.signature import Leaf, inspect_kernel
 from .op import WarpOp
 from .plan.declaration import Declaration, declare
@@ -33,7 +33,8 @@ def declared(op: WarpOp, made_here: bool, meanings: Meanings) -> OwnBackward:
     """The option ``backward``: an op whose arguments and results are known by what they stand for.
 
     It takes the forward's inputs and outputs and ``grad_<output>``, and gives ``grad_<input>``. An in-out ``y`` is the
-    value before the launch, and ``grad_y`` the cotangent on entry and the gradient on exit.
+    value before the launch, and ``grad_y`` the cotangent on entry and the gradient on exit. What was null in the forward is
+    null, and so are its cotangent and its gradient.
     """
 
     def run(asked: Asked) -> tuple[Any, ...]:
@@ -41,11 +42,14 @@ def declared(op: WarpOp, made_here: bool, meanings: Meanings) -> OwnBackward:
         values = ways.values(asked.arguments)
         given: dict[str, Any] = {slot.label: values[slot.name] for slot in plan.inputs}
         given |= callback_arguments(plan, values)
+        null: set[str] = set()
         for slot, result, grad in zip(plan.result_slots, asked.results, asked.grads, strict=True):
             if slot.role == "output":
                 given[slot.label] = result
             if slot.differentiable:
                 given[f"grad_{slot.label}"] = grad
+            if slot.nullable and any(size == 0 for size in result.shape):
+                null |= {slot.label, f"grad_{slot.label}"}
         if made_here:
             concrete = ways.instances.select(asked.arguments).plan
             found = measure(ways.name, concrete, values, ways.device(asked.arguments))
@@ -53,12 +57,22 @@ def declared(op: WarpOp, made_here: bool, meanings: Meanings) -> OwnBackward:
                 given[f"dim_{axis}"] = size
             for slot in plan.gradients:
                 for axis in range(slot.leaf.ndim):
-                    given[f"{slot.name}_size_{axis}"] = values[slot.name].shape[axis]
+                    value = values[slot.name]
+                    given[f"{slot.name}_size_{axis}"] = 0 if value is None else value.shape[axis]
         given |= {name: given[meaning] for name, meaning in meanings.names.items() if meaning in given}
         given |= meanings.constants
-        made = many(op(**{parameter.name: given[parameter.name] for parameter in op._plan.parameters}))
+        taken = {parameter.name: given[parameter.name] for parameter in op._plan.parameters}
+        taken |= {s.label: None for s in op._plan.inputs if s.optional and meanings.of(s.label) in null}
+        if op._plan.device_argument:
+            taken["device"] = asked.results[0].device
+        try:
+            made = many(op(**taken))
+        except ArgumentError as error:
+            text = str(error).removeprefix(f"{op.name}: ")
+            raise ArgumentError(f"{ways.name}: backward {op.__name__ if made_here else op.name}: {text}") from error
         by_meaning = {meanings.of(slot.label): grad for slot, grad in zip(op._plan.result_slots, made, strict=True)}
-        by_slot = {slot.name: by_meaning.get(f"grad_{slot.label}") for slot in plan.gradients}
+        present = [slot for slot in plan.gradients if values[slot.name] is not None]
+        by_slot = {slot.name: by_meaning.get(f"grad_{slot.label}") for slot in present}
         return tuple(by_slot.get(name) for name in plan.arguments)
 
     return OwnBackward(run, [op.schema, op.source, *sorted(map(repr, (meanings.names, meanings.constants)))], op)
@@ -76,6 +90,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
     cotangents = {f"grad_{s.label}" for s in plan.result_slots if s.differentiable}
     inout = {f"grad_{s.label}" for s in plan.result_slots if s.role == "inout" and s.differentiable}
     gradients = {f"grad_{s.label}": s for s in plan.gradient_buffers}
+    scalars = {s.label for s in plan.inputs if s.role == "tensor_scalar"}
     if isinstance(value, WarpOp):
         op = value
         results = [slot.label for slot in op._plan.result_slots]
@@ -85,6 +100,17 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         _check_known(plan, op.name, meanings, names, {*inputs, *outputs, *cotangents})
         _check_given(plan, op.name, meanings, results, {*gradients, *inout})
         _check_types(plan, meanings, leaves, op.name)
+        for slot in op._plan.inputs:
+            if (
+                slot.role != "tensor_scalar"
+                and slot.label not in meanings.constants
+                and meanings.of(slot.label) in scalars
+            ):
+                raise SignatureError(
+                    f"{plan.name}: backward: {op.name}: argument '{slot.label}': expected a 0-d tensor, as the forward's "
+                    f"'{meanings.of(slot.label)}' is one, got {slot.leaf.type_name}; make the backward an op with "
+                    f"tensor_scalars='{slot.label}'"
+                )
         return declared(op, False, meanings)
     is_lambda = getattr(value, "__name__", "") == "<lambda>"
     if callable(value) and not warp_types.is_kernel(value) and hasattr(value, "__code__") and not is_lambda:
@@ -96,12 +122,12 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         raise SignatureError(
             f"{plan.name}: backward takes a kernel or a WarpOp, and got {got}; a function goes to op.register_backward"
         )
-    kernel = inspect_kernel(value)
+    kernel, title = inspect_kernel(value), value.func.__name__
     names = [argument.name for argument in kernel.arguments]
-    meanings = _meanings(plan, value.key, renamed, names, kernel.leaves)
-    _check_known(plan, value.key, meanings, names, {*inputs, *outputs, *cotangents, *gradients})
-    _check_given(plan, value.key, meanings, names, {*gradients, *inout})
-    _check_types(plan, meanings, kernel.leaves, value.key)
+    meanings = _meanings(plan, title, renamed, names, kernel.leaves)
+    _check_known(plan, title, meanings, names, {*inputs, *outputs, *cotangents, *gradients})
+    _check_given(plan, title, meanings, names, {*gradients, *inout})
+    _check_types(plan, meanings, kernel.leaves, title)
     right = [name for name in names if meanings.of(name) in gradients or meanings.of(name) in inout]
     left = [name for name in names if meanings.of(name) in inout]
     launch = plan.extents.launch
@@ -117,15 +143,19 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         own = [f"{slot.name}_size_{axis}" for axis in range(slot.leaf.ndim)]
         sizes += own
         shapes[name] = ", ".join(own)
-    absent = {slot.label for slot in plan.inputs if slot.optional}
+    absent = [s.label for s in (*plan.inputs, *plan.result_slots) if s.optional or s.nullable]
+    by_meaning = {meanings.of(name): name for name in names}
+    twins = {label: f"grad_{label}" for label in absent} | {f"grad_{label}": label for label in absent}
     declaration = declare(
-        value.key,
+        title,
         f"{', '.join(left)} -> {', '.join(right)}",
         name=None,
         dim=", ".join(f"dim_{axis}" for axis in range(rank)) if rank else (),
         shapes=shapes or None,
         sizes=sizes,
-        optional=[name for name in names if meanings.of(name) in absent] or None,
+        optional=[name for name in names if meanings.of(name) in twins],
+        null_with={n: by_meaning[twin] for n in names if (twin := twins.get(meanings.of(n))) in by_meaning},
+        tensor_scalars=[name for name in names if meanings.of(name) in scalars and name not in meanings.constants],
         block_dim=plan.declaration.block_dim,
         tiled=plan.declaration.tiled,
     )

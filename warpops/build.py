@@ -52,7 +52,7 @@ def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
     """The way through the house: inspect, analyse, declare, plan, generate, register."""
     kernel = as_kernel(value)
     try:
-        declaration = declare(kernel.key, signature, **options)
+        declaration = declare(kernel.func.__name__, signature, **options)
         return build_declared(kernel, declaration)
     except Exception:
         if kernel is not value:  # made here, and nobody's: Warp would build it with the other kernels of its module
@@ -65,7 +65,8 @@ def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = N
     effects = analyse(kernel)
     found = inspect_kernel(kernel)
     plan = plan_op(found, declaration, effects)
-    check_nullable(plan)
+    if hidden is None:  # who writes a backward names nothing optional: a call says what is wrong
+        check_nullable(plan)
     if found.generic:
         check_followed(plan)
     _warn(plan, stacklevel)

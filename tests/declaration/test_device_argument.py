@@ -99,3 +99,16 @@ def test_the_name_can_not_be_taken():
 
 def test_nothing_to_make(mode):
     assert mode(ramp_op)(0, 1.0).shape == (0,)
+
+
+@pytest.mark.parametrize("device", ["zzz", 3.5])
+def test_what_is_no_device(device):
+    message = f"argument 'device': expected cpu or cuda, got {device!r}"
+    for call in (
+        lambda: ramp_op(3, 2.0, device=device),
+        lambda: ramp_op.preload(device),
+        lambda: torch.vmap(lambda x: x + ramp_op(3, 2.0, device=device))(torch.ones(2, 3)),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert str(caught.value) == f"{ramp_op.name}: {message}"

@@ -116,3 +116,31 @@ def test_what_is_added_to_may_mean_three_things(kernel, sizes, want):
     assert y.equal(Y)
     assert in_place(X, y) is None
     assert y.tolist() == want[1]
+
+
+@pytest.mark.parametrize(
+    "options", [{"init": "junk"}, {"dim": -1}, {"signature": "x["}, {"name": "junk"}, {"sizes": "class"}]
+)
+def test_a_kernel_in_a_function_is_called_by_its_plain_name(options):
+    @wp.kernel
+    def inner(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x[i]
+
+    with pytest.raises(SignatureError, match="^inner: "):
+        warp_op(inner, **options)
+
+
+def test_a_backward_in_a_function_is_called_by_its_plain_name():
+    @wp.kernel
+    def inner(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = x[i]
+
+    @wp.kernel
+    def inner_back(junk: wp.array[float], grad_x: wp.array[float]):
+        i = wp.tid()
+        grad_x[i] = junk[i]
+
+    with pytest.raises(SignatureError, match="^inner: backward inner_back takes 'junk', which"):
+        warp_op(inner, backward=inner_back)

@@ -13,7 +13,7 @@ import warp as wp
 import kernels
 import warpops
 from support import close, compiled, run_script
-from warpops import warp_op
+from warpops import SignatureError, warp_op
 from warpops.calls import ways
 from warpops.register import registration
 
@@ -232,3 +232,25 @@ def test_a_name_that_is_none(name):
 def test_two_modules_of_one_package_share_a_namespace():
     assert kernels.square_op.name == "kernels::square"
     assert str(kernels.square_op.overload).startswith("kernels.square")
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["explicit", "default"])
+def test_a_name_that_another_library_s_operator_has(given):
+    @torch.library.custom_op(f"{__name__}::someone_else_s" if not given else "names::theirs", mutates_args=())
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @wp.kernel
+    def someone_else_s(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = 2.0 * x[i]
+
+    name = theirs._qualname
+    with pytest.raises(SignatureError, match=f"{name}: the name is taken by an operator of another library"):
+        warp_op(someone_else_s, name=name if given else None)
+    space, base = name.split("::")
+    x = torch.ones(2)
+    assert torch.equal(getattr(getattr(torch.ops, space), base)(x), x)
+    assert torch.equal(theirs(x), x)
+    free = warp_op(someone_else_s, name="names::ours")
+    assert torch.equal(torch.ops.names.ours(x), free(x))

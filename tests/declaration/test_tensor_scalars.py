@@ -10,7 +10,7 @@ import warp as wp
 
 import kernels
 from support import INDUCTOR, check_against, close, compiled, graph_count, inductor
-from warpops import ArgumentError, warp_op
+from warpops import ArgumentError, testing, warp_op
 
 
 @wp.kernel
@@ -131,3 +131,98 @@ def test_a_float_for_an_int_is_refused():
 def test_a_float_out_of_range():
     with pytest.raises(ArgumentError, match="argument 'dt': expected a float that float32 can hold, got 1e"):
         op(torch.ones(2), torch.tensor(1e300, dtype=torch.float64), 1, 1.0)
+
+
+# --- defaults ---------------------------------------------------------------------------------------------------------
+
+
+@wp.kernel
+def step(x: wp.array[float], y: wp.array[float], dt: float = 0.5, n: int = 3):
+    i = wp.tid()
+    y[i] = x[i] * x[i] * dt + float(n)
+
+
+stepping = warp_op(step, "x[m] -> y[m]", tensor_scalars="dt, n")
+CALLS = {
+    "none": ((), {}),
+    "a number": ((2.0,), {}),
+    "a tensor": ((torch.tensor(2.0),), {}),
+    "the last by keyword": ((), {"n": torch.tensor(7)}),
+    "both": ((torch.tensor(0.25), 4), {}),
+}
+
+
+def step_(x, dt=0.5, n=3):
+    return x * x * float(dt) + int(n)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_defaults(mode, call):
+    args, kwargs = CALLS[call]
+    check_against(mode(lambda x: stepping(x, *args, **kwargs)), lambda x: step_(x, *args, **kwargs), (torch.randn(3),))
+
+
+@pytest.mark.parametrize("call", ["none", "a tensor", "the last by keyword"])
+def test_defaults_of_the_operator(mode, call):
+    args, kwargs = CALLS[call]
+    for function in (torch.ops.test_tensor_scalars.step, torch.ops.test_tensor_scalars.step.default):
+        mine = mode(lambda x, function=function: function(x, *args, **kwargs))
+        check_against(mine, lambda x: step_(x, *args, **kwargs), (torch.randn(3),))
+
+
+def test_none_stands_for_the_default_in_the_operator_alone():
+    assert stepping.schema.endswith("(Tensor x, Tensor? dt=None, Tensor? n=None) -> Tensor")
+    x = torch.randn(3)
+    close(torch.ops.test_tensor_scalars.step(x, None, torch.tensor(4)), step_(x, n=4))
+    with pytest.raises(ArgumentError, match="argument 'dt': expected a number"):
+        stepping(x, None)
+
+
+def test_another_default_is_another_contract():
+    """The schema doesn't say it, and a graph on the disk holds it."""
+
+    def made(value):
+        def twice(x: wp.array[float], y: wp.array[float], dt: float = value):
+            i = wp.tid()
+            y[i] = x[i] * dt
+
+        return warp_op(twice, "x[n] -> y[n]", tensor_scalars="dt", name="tensor_scalars::twice")
+
+    one, same, other = made(0.5), made(0.5), made(0.75)
+    contracts = [op.overload._overloadname.split("_")[0] for op in (one, same, other)]
+    assert contracts[0] == contracts[1] != contracts[2]
+
+
+def test_transforms_with_a_default():
+    x, v = torch.randn(3), torch.randn(3)
+    close(torch.func.jvp(stepping, (x,), (v,)), (step_(x), x * v))
+    close(torch.vmap(stepping)(x.expand(2, 3)), step_(x).expand(2, 3))
+    close(torch.func.vmap(torch.func.grad(lambda x: stepping(x).sum()))(x.expand(2, 3)), x.expand(2, 3))
+    close(torch.func.hessian(lambda x: stepping(x).sum())(x), torch.eye(3))
+    close(torch.vmap(torch.ops.test_tensor_scalars.step)(x.expand(2, 3)), step_(x).expand(2, 3))
+    for tangent in (stepping.tangent, stepping.tangent.overload):
+        close(tangent(x, tangent_x=v), (step_(x), x * v))
+
+
+def test_an_exported_program_with_a_default():
+    class Stepping(torch.nn.Module):
+        def forward(self, x):
+            return stepping(x) + torch.ops.test_tensor_scalars.step.default(x)
+
+    x = torch.randn(3)
+    program = torch.export.export(Stepping(), (x,))
+    close(program.module()(x), 2 * step_(x))
+    close(program.run_decompositions().module()(x), 2 * step_(x))
+
+
+def test_all_that_a_custom_op_must_satisfy_with_a_default():
+    testing.check(stepping, torch.rand(3))
+    torch.library.opcheck(stepping.overload, (torch.rand(3, requires_grad=True),))
+    close(stepping.custom_op(torch.ones(2)), step_(torch.ones(2)))
+
+
+@pytest.mark.slow
+def test_a_default_under_inductor():
+    x = torch.randn(3)
+    close(inductor(lambda x: stepping(x) + 1.0)(x), step_(x) + 1.0)
+    close(inductor(lambda x: torch.ops.test_tensor_scalars.step(x) + 1.0)(x), step_(x) + 1.0)

@@ -108,3 +108,11 @@ def to_tensor(op: str, slots: Mapping[str, Slot], name: str, value: Any) -> torc
     scalar = slots[name].leaf.scalar
     exact = torch.float64 if scalar is None or scalar.kind == "float" else torch.int64
     return torch.tensor(plain, dtype=exact, device="cpu")
+
+
+def to_device(op: str, value: Any) -> torch.device:
+    """What ``torch.device`` makes of an argument ``device``."""
+    try:
+        return torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {value!r}") from None

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.conversions import to_handle, to_ids, to_number, to_tensor, to_vector
+from ..arguments.conversions import to_device, to_handle, to_ids, to_number, to_tensor, to_vector
 from ..arguments.dynamo import traced_value
 from ..arguments.handle import alive, check_unchanged, id_of, keep_alive
 from ..arguments.number import SYMBOLIC_NUMBERS, guard_number, traced_int
@@ -39,6 +39,7 @@ SHARED: dict[str, Any] = {
     "direct": direct,
     "NotRecalled": NOT_RECALLED,
     "Tensor": torch.Tensor,
+    "Device": torch.device,
     "AutogradFunction": torch.autograd.Function,
     "INTS": (int, torch.SymInt),
     "NUMBERS": SYMBOLIC_NUMBERS,
@@ -81,6 +82,7 @@ def helpers(ways: Ways) -> dict[str, Any]:
     found = SHARED | {function.__name__: function for function in PLAIN}
     found |= {function.__name__: partial(function, ways) for function in OVER_WAYS}
     found |= {function.__name__: partial(function, ways.name, slots) for function in OVER_SLOTS}
+    found["to_device"] = partial(to_device, ways.name)
     if any(parameter.struct for parameter in plan.parameters):
         optional = frozenset(slot.label for slot in plan.inputs if slot.optional)
         found["field"] = field_reader(ways.name, optional, refuse_traced)

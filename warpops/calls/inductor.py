@@ -21,9 +21,9 @@ def register(ways: Ways) -> bool:
     if table is None:
         return False
     # The raw op, or the public one, which is equal to it: an exported program holds that.
-    table[ways.ops.public] = lambda *given, **named: _lower_forward(ways, ways.complete(given, named))
+    table[ways.ops.public] = lambda *given, **named: _lower_forward(ways, ways.placed(given, named))
     if ways.named:
-        table[plain_of(ways.name).overload] = lambda *given, **named: _lower_packaged(ways, ways.complete(given, named))
+        table[plain_of(ways.name).overload] = lambda *given, **named: _lower_packaged(ways, ways.placed(given, named))
     if ways.ops.backward is not None:
         table[ways.ops.backward] = lambda *arguments: _lower_backward(ways, arguments)
     return True
@@ -32,6 +32,8 @@ def register(ways: Ways) -> bool:
 def _lower_forward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
     plan = ways.instances.plan
     if ways.instances.generic or any(s.role in ("inout", "mutated") for s in plan.slots):
+        return None
+    if any(ways.values(arguments)[name] is None for name in ways.plan.scalar_defaults):
         return None
     if plan.scratch and torch_inductor.node().target is ways.ops.public:
         return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..arguments.conversions import to_device
 from ..emit.again import Again
 from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
@@ -132,7 +133,7 @@ class Instances:
         """Load the one kernel now, for PyTorch's default device where that is None. ``op`` is the name in messages."""
         if self.only is None:
             raise SignatureError(f"{op}: preload: the kernel is generic, and is made at the first call of each dtype")
-        where = torch.device(device) if device is not None else torch.get_default_device()
+        where = to_device(op, device) if device is not None else torch.get_default_device()
         if where.type not in ("cpu", "cuda"):
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {where}")
         self.only.launcher.preload(where)

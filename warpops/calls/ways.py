@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..arguments.tensor_scalar import traced_tensor
 from ..arguments.vector import default_value
 from ..errors import ArgumentError
 from ..kernel.signature import MISSING
@@ -167,13 +168,23 @@ class Ways:
 
     def complete(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """By position, defaults included."""
+        values = self.placed(arguments, named)
+        for name, number in self.plan.scalar_defaults.items():
+            place = self.plan.arguments.index(name)
+            if values[place] is None:
+                values = (*values[:place], traced_tensor(number), *values[place + 1 :])
+        return values
+
+    def placed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """By position, defaults included as the schema has them."""
         names = self.plan.arguments
         if len(arguments) >= len(names):
             return arguments
         defaults: dict[str, Any] = {"device": None}
         for parameter in self.plan.parameters:
             if parameter.default is not MISSING and not parameter.struct:
-                defaults[parameter.slots[0].name] = default_value(parameter.default)
+                slot = parameter.slots[0]
+                defaults[slot.name] = None if slot.role == "tensor_scalar" else default_value(parameter.default)
         return (*arguments, *(named[n] if n in named else defaults[n] for n in names[len(arguments) :]))
 
     @property

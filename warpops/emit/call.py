@@ -88,7 +88,10 @@ class CallWriter(FunctionWriter):
             text.add(f"return {result}")
 
     def _emit_device(self) -> None:
-        """The default device, for an op that was given no tensor."""
+        """The device, and the default one for an op that was given no tensor."""
+        if self.plan.device_argument:
+            self.text.add(f"if device is not None and device.__class__ is not {self.use('Device')}:")
+            self.text.add(f"    device = {self.use('to_device')}(device)")
         if self.plan.device_argument and not any(p.struct for p in self.plan.parameters):
             arrays = [s.name for s in self.plan.given_arrays]
             absent = " and ".join(["device is None", *(f"{name} is None" for name in arrays if "." not in name)])

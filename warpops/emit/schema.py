@@ -44,6 +44,8 @@ class Schemas:
             for index, slot in enumerate(parameter.slots):
                 alias = f"({_letters(self._alias(slot))}!)" if slot.role == "mutated" and mutate else ""
                 text = f"{self.type_of(slot, alias)} {slot.name}"
+                if defaults and slot.role == "tensor_scalar" and parameter.default is not MISSING:
+                    text = f"Tensor? {slot.name}"  # no number can be the default of a tensor
                 if defaults and not parameter.struct and index == 0:
                     text += self._default(parameter, slot)
                 parts.append(text)
@@ -60,7 +62,7 @@ class Schemas:
         value = parameter.default
         if value is MISSING:
             return ""
-        if value is None:
+        if value is None or slot.role == "tensor_scalar":
             return "=None"
         if slot.leaf.kind == "vector":
             return ""

@@ -118,12 +118,12 @@ def inspect_kernel(kernel: Any) -> KernelSignature:
     arguments = []
     for name, warp_type in warp_types.argument_types(kernel):
         default = parameters[name].default if name in parameters else MISSING
-        arguments.append(_parse(kernel.key, name, warp_type, default, where))
+        arguments.append(_parse(function.__name__, name, warp_type, default, where))
     names = [leaf.name for argument in arguments for leaf in argument.leaves]
     for name in names:
         if names.count(name) > 1:
             raise SignatureError(
-                f"{kernel.key}: the name '{name}' would stand for two values of the op, a struct's field and an "
+                f"{function.__name__}: the name '{name}' would stand for two values of the op, a struct's field and an "
                 f"argument; rename one of them in the kernel ({where[0]}:{where[1]})"
             )
     return KernelSignature(

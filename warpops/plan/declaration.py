@@ -54,6 +54,8 @@ class Declaration:
     optional: tuple[str, ...] = ()
     nondiff: tuple[str, ...] = ()
     tensor_scalars: tuple[str, ...] = ()
+    null_with: tuple[tuple[str, str], ...] = ()
+    """Arrays that are null where others are, so that the kernel may ask for either: a backward's gradients of what may be."""
     backward: Any = None
     block_dim: int | None = None
     tiled: bool = False
@@ -216,6 +218,7 @@ def declare(
     optional: object = None,
     nondiff: object = None,
     tensor_scalars: object = None,
+    null_with: Mapping[str, str] | None = None,
     backward: object = None,
     block_dim: int | None = None,
     tiled: bool = False,
@@ -289,6 +292,7 @@ def declare(
         optional=names_of(optional, "optional", op),
         nondiff=names_of(nondiff, "nondiff", op),
         tensor_scalars=names_of(tensor_scalars, "tensor_scalars", op),
+        null_with=tuple((null_with or {}).items()),
         backward=backward,
         block_dim=block_dim,
         tiled=tiled,

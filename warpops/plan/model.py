@@ -261,6 +261,12 @@ class OpPlan:
         """The arguments that sizes may be written with."""
         return tuple(s for s in self.inputs if s.role == "size" or (s.role == "number" and s.leaf.is_integral))
 
+    @cached_property
+    def scalar_defaults(self) -> dict[str, Any]:
+        """What None stands for in a call of the operator: the defaults of numbers that 0-d tensors are given for."""
+        scalars = {p.name: p.default for p in self.parameters if p.slots[0].role == "tensor_scalar"}
+        return {name: default for name, default in scalars.items() if default is not MISSING and default is not None}
+
     def solved(self, given: Container[str]) -> tuple[Solved, ...]:
         """How sizes follow from the arrays ``given`` (by schema name), in the signature's order."""
         order = {term.name: place for place, term in enumerate(self.declaration.left)}

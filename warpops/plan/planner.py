@@ -77,6 +77,8 @@ def _slot(
     given = role in ("input", "mutated")
     optional = leaf.is_array and given and (leaf.default is None or leaf.label in declaration.optional)
     nullable = role == "output" and leaf.label in declaration.optional
+    other = effects.arrays.get(dict(declaration.null_with).get(leaf.label, ""))
+    asked = other is not None and other.tested
     objects = effects.handles.get(leaf.label, frozenset())
     if not leaf.is_array:
         return Slot(leaf, role, objects=objects, why=why.get(leaf.name, ""))
@@ -96,7 +98,9 @@ def _slot(
         shape=shape,
         optional=optional,
         nullable=nullable,
-        unasked=tuple(dict.fromkeys(flags for _, flags in known.unasked)) if optional or nullable else (),
+        unasked=()
+        if asked or not (optional or nullable)
+        else tuple(dict.fromkeys(flags for _, flags in known.unasked)),
         init=init,
         init_why=init_why,
         differentiable=differentiable,

@@ -28,6 +28,29 @@ parse_schema: Callable[[str], torch.FunctionSchema] | None = found(lambda: torch
 """Where there is none, no operator is ever taken out again."""
 
 
+def _defined_in_public(name: str) -> bool:
+    namespace, _, base = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), base, None)
+    return packet is not None and "default" in packet.overloads()
+
+
+def _short_defined() -> Callable[[str], bool]:
+    find = torch._C._dispatch_find_schema_or_throw
+
+    def defined(name: str) -> bool:
+        try:
+            find(name, "")
+        except RuntimeError:
+            return False
+        return True
+
+    return defined
+
+
+is_defined: Callable[[str], bool] = either(_short_defined, _defined_in_public)
+"""Whether there is an operator ``namespace::name``, whoever defined it."""
+
+
 class PublishedOverload(OpOverload):  # type: ignore[misc]
     """An overload that stands where its packet would: the packet's other overloads are found on it."""
 

@@ -67,7 +67,7 @@ def plan_text(plan: OpPlan, rows: Iterable[str]) -> str:
             )
         )
     checked = (extents.rank, extents.covers, extents.reaches, extents.loops, extents.counts)
-    rest = (plan.results, plan.gradient, plan.device_argument, bool(plan.effects.opaque))
+    rest = (plan.results, plan.gradient, plan.device_argument, bool(plan.effects.opaque), *plan.scalar_defaults.items())
     launch = (_sizes_text(extents.launch), plan.declaration.block_dim, plan.declaration.tiled)
     return repr((lines, checked, rest, launch, sorted(rows)))
 

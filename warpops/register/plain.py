@@ -14,6 +14,7 @@ import torch
 
 from ..calls.dispatched import fake_plain, run_plain, run_plain_cast, run_plain_mapped
 from ..calls.ways import Plain, by_name, plain_of
+from ..errors import SignatureError
 from ..private import torch_modes, torch_registry
 from ..sharding.rules import Rules
 from .custom import forget_custom_op
@@ -21,6 +22,20 @@ from .unregister import Registered, Shim, is_there, newest, register, take_out, 
 
 _registered: dict[str, Registered] = {}
 """By name. They stay: of overloads of one schema, PyTorch can't have all taken out."""
+
+
+def check_free(name: str) -> None:
+    """Refuse a name that no op of warpops has.
+
+    Raises:
+        SignatureError: an operator of another library's is called so.
+    """
+    there = _registered.get(name)
+    if (there is None or not is_there(there)) and torch_registry.is_defined(name):
+        raise SignatureError(
+            f"{name}: the name is taken by an operator of another library, {name}.default; give the op another with "
+            f"name='namespace::op'"
+        )
 
 
 def follow(namespace: str, basename: str) -> None:

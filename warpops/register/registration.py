@@ -33,7 +33,7 @@ from ..private import torch_modes, torch_registry
 from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
-from .plain import follow
+from .plain import check_free, follow
 from .unregister import Registered, Shim, register
 
 FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
@@ -122,6 +122,7 @@ class Registration:
         if self.order is None:
             register(self.namespace, named, self._fill)
             return
+        check_free(self.name)
         moved = functools.partial(follow, self.namespace, self.basename)
         register(self.namespace, named, self._fill, self.order, moved)
         moved()

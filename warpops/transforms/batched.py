@@ -155,6 +155,7 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
         optional=tuple(slot.label for slot in plan.arrays if slot.optional or slot.nullable),
         nondiff=own.nondiff,
         tensor_scalars=own.tensor_scalars,
+        null_with=own.null_with,
         block_dim=own.block_dim,
         tiled=own.tiled,
     )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import warp as wp
 
+from ..arguments.tensor_scalar import traced_tensor
 from ..calls.helpers import helpers, to_export
 from ..calls.special import AUTOCAST_DTYPES, cast, refuse_numbers, special
 from ..calls.ways import Plain, Ways, many
@@ -285,6 +286,8 @@ def _dispatched(reference: Any) -> Callable[..., Any]:
         schema = op.overload._schema.arguments
         given = {a.name: a.default_value for a in schema if a.has_default_value()}
         given |= dict(zip([a.name for a in schema], arguments, strict=False)) | named
+        scalars = op._plan.scalar_defaults.items()
+        given |= {name: traced_tensor(number) for name, number in scalars if given[name] is None}
         values = tuple(given[name] for name in op._plan.arguments)
         return op._derive(values, tuple(given[name] for name in op._tangents), dispatched=True)
 

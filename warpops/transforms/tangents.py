@@ -293,6 +293,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
         ),
         nondiff=own.nondiff,
         tensor_scalars=own.tensor_scalars,
+        null_with=own.null_with,
         block_dim=own.block_dim,
         tiled=own.tiled,
     )
