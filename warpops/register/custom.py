@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from ..calls.dispatched import fake_plain, run_plain
-from ..calls.special import refuse_mutation
+from ..calls.dispatched import fake_plain, run_plain, run_plain_mapped
+from ..calls.special import has_tangents, refuse_mutation
 from ..calls.traced import check_exported
-from ..calls.ways import Plain, Ways, many, newest, plain_of
-from ..private import torch_custom
+from ..calls.ways import Plain, Ways, many, newest, one_or_many, plain_of
+from ..errors import GradientError
+from ..private import torch_custom, torch_modes
 
 _made: dict[str, tuple[int | None, Any]] = {}
 """By name: the order of the op that it was made for, and the definition."""
@@ -47,12 +48,13 @@ def _define(plain: Plain) -> Any:
     def fake(*arguments: Any, **named: Any) -> Any:
         return fake_plain(plain, *arguments, **named)
 
-    made = torch_custom.define_over(plain.name, plain.schema, run)
+    guard = _Guard(plain)
+    made = torch_custom.define_over(plain.name, plain.schema, run, guard.over)
     made.register_fake(fake)
-    if newest(plain.name).plan.mutated:
-        torch_custom.implement(made, "Autograd", _guard(plain))
-    else:
+    if not newest(plain.name).plan.mutated:
         made.register_autograd(_backward(plain.name), setup_context=_setup(plain.name))
+    torch_custom.implement(made, torch_modes.VMAP_KEY, guard.map)
+    guard.own = torch_custom.registered(made)
     return made
 
 
@@ -92,16 +94,58 @@ def _backward(name: str) -> Any:
     return backward
 
 
-def _guard(plain: Plain) -> Any:
-    """Above the kernels of an op that mutates: PyTorch has no gradients for one, and doesn't refuse what can't have any."""
+class _Guard:
+    """Above the definition's kernels: as long as they are the op's own, the plain operator does what it does without them.
 
-    def guard(keyset: Any, *arguments: Any, **named: Any) -> Any:
-        ways = newest(plain.name)
+    A user's kernel is called as PyTorch calls one, with the op's own gradients. What PyTorch would answer with zeros or with
+    none then is refused here.
+    """
+
+    made: Any
+    below: Any
+    own: Any = None
+
+    def __init__(self, plain: Plain) -> None:
+        self.plain = plain
+
+    def over(self, made: Any, below: Any) -> Any:
+        self.made, self.below = made, below
+        return self.call
+
+    def _is_own(self) -> bool:
+        return torch_custom.registered(self.made) == self.own
+
+    def call(self, keyset: Any, *arguments: Any, **named: Any) -> Any:
+        ways = newest(self.plain.name)
         values = ways.complete(arguments, named)
+        if self._is_own() or torch_modes.is_wrapped(values):
+            return run_plain(self.plain, *arguments, **named)
+        if has_tangents(values):
+            raise GradientError(
+                f"{ways.name}: a kernel that was registered on op.custom_op has no forward mode; call op(...) for that"
+            )
+        if not ways.plan.mutated:
+            return self.below(keyset, *arguments, **named)
         if torch.is_grad_enabled():
             refuse_mutation(ways, values)
             if any(values[place] is not None and values[place].requires_grad for place in ways.plan.gradient_places):
-                return run_plain(plain, *arguments, **named)
-        return plain.overload.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments, **named)
+                return run_plain(self.plain, *arguments, **named)
+        return self.plain.overload.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments, **named)
 
-    return guard
+    def map(self, keyset: Any, *arguments: Any, **named: Any) -> Any:
+        if self._is_own() or newest(self.plain.name).plan.mutated:
+            return run_plain_mapped(self.plain, keyset, *arguments, **named)
+        return torch_modes.call_vmap_rule(self._map_one_by_one, self.plain.overload, arguments, named)
+
+    def _map_one_by_one(self, info: Any, in_dims: Any, /, *arguments: Any, **named: Any) -> Any:
+        ways = newest(self.plain.name)
+        values = ways.complete(arguments, named)
+        dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
+        if not info.batch_size:
+            return ways.transforms().map_public(info, dims, values)
+        found = []
+        for row in range(info.batch_size):
+            one = [value if dim is None else value.select(dim, row) for value, dim in zip(values, dims, strict=True)]
+            found.append(many(ways.call_public(tuple(one), self.plain.overload)))
+        results = tuple(torch.stack(rows) for rows in zip(*found, strict=True))
+        return one_or_many(results), one_or_many((0,) * len(results))
