@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -102,8 +103,8 @@ def programs(call, given):
     program = torch.export.export(call, given)
     lowered, strict = program.run_decompositions(), torch.export.export(call, given, strict=True)
 
-    def load(data):
-        return torch.export.load(io.BytesIO(data)).module()
+    def load(file):
+        return torch.export.load(io.BytesIO(file.getvalue())).module()
 
     ways = {}
     for how, one in (("as it is", program), ("decomposed", lowered), ("strict", strict)):
@@ -111,7 +112,7 @@ def programs(call, given):
         torch.export.save(one, file)
         ways[how] = one.module()
         ways[f"{how}, a module made later"] = lambda *given, one=one: one.module()(*given)
-        ways[f"{how}, loaded"] = lambda *given, data=file.getvalue(): load(data)(*given)
+        ways[f"{how}, loaded"] = lambda *given, file=file: load(file)(*given)
         ways[f"{how}, interpreted"] = lambda *given, one=one: torch.fx.Interpreter(one.module()).run(*given)
     return ways
 
@@ -201,3 +202,46 @@ def test_default_has_no_other_attributes():
     assert not hasattr(default, "schema_")
     assert not hasattr(default, "anything")
     del op
+
+
+@wp.kernel
+def times(x: wp.array[wp.Float], k: wp.Float, y: wp.array[wp.Float]):
+    i = wp.tid()
+    y[i] = x[i] * k
+
+
+@wp.kernel
+def halve(x: wp.array[float], k: Any, y: wp.array[float]):
+    i = wp.tid()
+    two = k / k + k / k
+    y[i] = x[i] * float(k / two)
+
+
+@wp.kernel
+def times_and_clear(x: wp.array[wp.Float], k: wp.Float, y: wp.array[wp.Float]):
+    i = wp.tid()
+    y[i] = x[i] * k
+    x[i] = y[i] - y[i]
+
+
+@pytest.mark.slow
+def test_a_package_with_a_generic_number_runs_no_op_that_mutates(tmp_path):
+    op, path = make(times, "packaged"), str(tmp_path / "packaged.pt2")
+    torch._inductor.aoti_compile_and_package(torch.export.export(Call(op, 2.0), (X,)), package_path=path)
+    package = torch._inductor.aoti_load_package(path)
+    close(package(X), 2 * X)
+    op = make(times_and_clear, "packaged", mutates="x")
+    for run in (package, torch._inductor.aoti_load_package(path)):
+        with pytest.raises(Exception, match="another::packaged: .*export the program again"):
+            run(X)
+    close(X, torch.full((3,), 5.0))
+    del op
+
+
+@pytest.mark.parametrize(("number", "want"), [(3, 1.0), (3.0, 1.5)])
+def test_a_program_with_vmap_keeps_the_type_of_a_generic_number(number, want):
+    op = make(halve, f"number_{type(number).__name__}")
+    program = torch.export.export(Call(torch.vmap(op, in_dims=(0, None)), number), (torch.stack([X, W]),))
+    program = program.run_decompositions()
+    assert "warpops._mapped.default" in [str(node.target) for node in program.graph.nodes]
+    close(program.module()(torch.stack([X, W])), torch.stack([X, W]) * want)

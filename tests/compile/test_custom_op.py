@@ -181,7 +181,9 @@ def test_vmap_calls_a_kernel_of_a_users():
     close(torch.vmap(op.custom_op, in_dims=(1, None, None))(xs, W, 3.0), want)
     assert called == [(3,), (3,)]
     xs = leaf(xs)
-    mapped = torch.vmap(lambda x: torch.vmap(lambda w: torch.ops.custom.mapped.default(x, w, 3.0))(W.expand(2, 3)), 1)(xs)
+    mapped = torch.vmap(lambda x: torch.vmap(lambda w: torch.ops.custom.mapped.default(x, w, 3.0))(W.expand(2, 3)), 1)(
+        xs
+    )
     close(mapped, torch.stack([want, want], dim=1))
     assert len(called) == 6
     close(torch.autograd.grad(mapped.sum(), xs)[0], 2 * 6.0 * xs.detach() * W[:, None])

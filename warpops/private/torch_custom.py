@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-
 _KIND: Any = getattr(torch.library, "CustomOpDef")  # noqa: B009  # what ``custom_op`` returns, and mypy doesn't know
 
 

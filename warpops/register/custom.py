@@ -113,7 +113,7 @@ class _Guard:
         return self.call
 
     def _is_own(self) -> bool:
-        return torch_custom.registered(self.made) == self.own
+        return bool(torch_custom.registered(self.made) == self.own)
 
     def call(self, keyset: Any, *arguments: Any, **named: Any) -> Any:
         ways = newest(self.plain.name)
