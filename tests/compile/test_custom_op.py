@@ -31,6 +31,15 @@ def reference(x, w):
 X, W = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.0, 2.0])
 
 
+class Calling(torch.nn.Module):
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def forward(self, x):
+        return self.op(x, W, 3.0)
+
+
 def test_it_is_the_definition_of_default():
     op = make("definition")
     default = torch.ops.custom.definition.default
@@ -129,3 +138,81 @@ def test_an_op_that_mutates():
     with pytest.raises(GradientError, match="changed in place"):
         default(leaf(x), v, 0.5)
     torch.library.opcheck(default, (x, v, 0.5))
+
+
+def forward_mode(call, x):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(call(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+
+
+def test_asking_for_it_changes_no_derivative_of_default():
+    op = make("asked")
+    default = torch.ops.custom.asked.default
+
+    def call(x):
+        return default(x, W, 3.0)
+
+    program = torch.export.export(Calling(op), (X,)).module()
+    for _ in range(2):
+        for one in (call, program):
+            close(forward_mode(one, X), 6.0 * X * W)
+            for derive in (torch.func.grad(lambda x, one=one: one(x).sum()), torch.func.jacfwd(one)):
+                with pytest.raises(GradientError, match="custom::asked"):
+                    derive(X)
+        close(torch.vmap(call)(torch.stack([X, 2 * X])), reference(torch.stack([X, 2 * X]), W))
+        assert hasattr(op, "custom_op")
+
+
+def test_under_a_kernel_of_a_users_no_derivative_is_lost():
+    op = make("lost")
+    op.custom_op.register_kernel("cpu")(lambda x, w, k: x * x * w * k)
+    default = torch.ops.custom.lost.default
+
+    def call(x):
+        return default(x, W, 3.0)
+
+    for derive in (
+        lambda: forward_mode(call, X),
+        lambda: torch.func.grad(lambda x: call(x).sum())(X),
+        lambda: torch.func.jvp(call, (X,), (X,)),
+        lambda: torch.vmap(torch.func.grad(lambda x: call(x).sum()))(torch.stack([X, X])),
+    ):
+        with pytest.raises(GradientError, match="custom::lost"):
+            derive()
+    close(forward_mode(lambda x: op(x, W, 3.0), X), 6.0 * X * W)
+
+
+def test_vmap_calls_a_kernel_of_a_users():
+    op, called = make("mapped"), []
+
+    @op.custom_op.register_kernel("cpu")
+    def run(x, w, k):
+        called.append(tuple(x.shape))
+        return x * x * w * k
+
+    xs = torch.stack([X, 2 * X], dim=1)
+    want = reference(xs.T, W)
+    close(torch.vmap(op.custom_op, in_dims=(1, None, None))(xs, W, 3.0), want)
+    assert called == [(3,), (3,)]
+    xs = leaf(xs)
+    mapped = torch.vmap(lambda x: torch.vmap(lambda w: torch.ops.custom.mapped.default(x, w, 3.0))(W.expand(2, 3)), 1)(
+        xs
+    )
+    close(mapped, torch.stack([want, want], dim=1))
+    assert len(called) == 6
+    close(torch.autograd.grad(mapped.sum(), xs)[0], 2 * 6.0 * xs.detach() * W[:, None])
+    close(torch.vmap(op, (1, None, None))(xs.detach(), W, 3.0), want)
+    assert len(called) == 6
+    assert torch.vmap(op.custom_op, (0, None, None))(X.new_zeros(0, 3), W, 3.0).shape == (0, 3)
+
+
+def test_a_backward_of_a_users_serves_default_alone():
+    op = make("backward")
+
+    def setup(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    op.custom_op.register_autograd(lambda ctx, grad: (7.0 * grad, None, None), setup_context=setup)
+    x = leaf(X)
+    close(torch.autograd.grad(torch.ops.custom.backward.default(x, W, 3.0).sum(), x)[0], torch.full((3,), 7.0))
+    close(torch.autograd.grad(op(x, W, 3.0).sum(), x)[0], 6.0 * X * W)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import ArgumentError
-from ..plan.model import OpPlan
+from ..plan.model import OpPlan, Slot
 from ..private.helper_op import HelperOp
 from .ways import Ways, many, newest, plain_of
 
@@ -29,6 +29,11 @@ def look_up(name: str, schema: str) -> Ways:
     return ways
 
 
+def _is_generic(slot: Slot) -> bool:
+    """Whether a value is a number of any type."""
+    return slot.role != "size" and slot.leaf.kind != "handle" and slot.leaf.scalar is None
+
+
 def pack(plan: OpPlan, values: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any]] | None:
     """The values by type; None where a schema can't take them so."""
     tensors: list[Any] = []
@@ -38,8 +43,12 @@ def pack(plan: OpPlan, values: tuple[Any, ...]) -> tuple[list[Any], list[Any], l
         scalar = slot.leaf.scalar
         if slot.is_array or slot.role == "tensor_scalar":
             tensors.append(value)
-        elif slot.role != "size" and slot.leaf.kind != "handle" and scalar is None:
-            return None  # a generic number, whose type is its own
+        elif _is_generic(slot):
+            # Its type is its own: 1 and a float, or 0 and an int.
+            if type(value) not in (int, float):
+                return None
+            ints.append(int(type(value) is float))
+            (floats if type(value) is float else ints).append(value)
         elif slot.leaf.kind == "vector":
             (floats if scalar is not None and scalar.kind == "float" else ints).extend(value)
         elif slot.role == "size" or scalar is None or scalar.kind != "float":
@@ -57,6 +66,9 @@ def unpack(plan: OpPlan, tensors: list[Any], ints: list[Any], floats: list[Any])
         scalar = slot.leaf.scalar
         if slot.is_array or slot.role == "tensor_scalar":
             values.append(next(streams["tensor"]))
+            continue
+        if _is_generic(slot):
+            values.append(next(streams["float" if next(streams["int"]) else "int"]))
             continue
         kind = scalar.kind if scalar is not None and slot.role != "size" else "int"
         stream = streams["float" if kind == "float" else "int"]

@@ -6,25 +6,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-
-@functools.cache
-def _over() -> tuple[Any, Any]:
-    kind: Any = getattr(torch.library, "CustomOpDef")  # noqa: B009  # what ``custom_op`` returns, and mypy doesn't know
-
-    class Over(kind):  # type: ignore[misc]
-        def _register_to_dispatcher(self, *given: Any) -> None:
-            self._lib.define = lambda *_, **__: None  # it is defined
-            super()._register_to_dispatcher(*given)
-            del self._lib.define
-
-    return kind, Over
+_KIND: Any = getattr(torch.library, "CustomOpDef")  # noqa: B009  # what ``custom_op`` returns, and mypy doesn't know
 
 
 @contextlib.contextmanager
@@ -35,27 +23,44 @@ def _overriding() -> Iterator[None]:
         yield
 
 
-def define_over(name: str, schema: str, run: Callable[..., Any]) -> Any:
-    """The definition of an operator, ``run`` its kernel on every device."""
-    kind, over = _over()
+def define_over(name: str, schema: str, run: Callable[..., Any], above: Callable[[Any, Any], Any]) -> Any:
+    """The definition of an operator, ``run`` its kernel on every device.
+
+    Args:
+        name: with the namespace.
+        schema: without the name.
+        run: the kernel.
+        above: makes what is called for autograd, of the definition and of PyTorch's own function for that.
+    """
+
+    class Over(_KIND):  # type: ignore[misc]
+        def _register_to_dispatcher(self, *given: Any) -> None:
+            self._lib.define = lambda *_, **__: None  # it is defined
+            super()._register_to_dispatcher(*given)
+            del self._lib.define
+
+        def _register_autograd_dispatcher_impl(self) -> None:
+            implement = self._lib.impl
+            self._lib.impl = lambda op, below, *rest, **named: implement(op, above(self, below), *rest, **named)
+            super()._register_autograd_dispatcher_impl()
+            del self._lib.impl
+
     with _overriding():
-        made = over(*name.split("::"), schema, run)
-        made.__class__ = kind
+        made = Over(*name.split("::"), schema, run)
+        made.__class__ = _KIND
         made.register_kernel(None)(run)
     return made
 
 
 def implement(made: Any, key: str, function: Callable[..., Any]) -> None:
-    """Put a kernel over the definition's own."""
+    """Put a kernel over the operator's own."""
     with _overriding():
         made._lib.impl(made._name, function, key, with_keyset=True)
 
 
-def implement_above(made: Any, function: Callable[..., Any]) -> None:
-    """Put a kernel above the definition's autograd, which is its first argument."""
-    from torch._library.autograd import make_autograd_impl
-
-    implement(made, "Autograd", functools.partial(function, make_autograd_impl(made._opoverload, made)))
+def registered(made: Any) -> tuple[Any, ...]:
+    """The kernels and the backward that a definition has."""
+    return dict(made._backend_fns), made._backward_fn
 
 
 def drop(made: Any) -> None:

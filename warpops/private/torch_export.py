@@ -21,9 +21,10 @@ def _call_being_read() -> Any:
     return None
 
 
-def schema_to_read(schema: Any) -> Any:
+def schema_to_read(schema: Any, fits: bool = True) -> Any:
     """The schema; for PyTorch's reader of a call that doesn't fit it, one which leaves the call as it is.
 
+    With ``fits`` false no call fits, and the operator refuses them itself. Otherwise:
     Such a call gets an argument too many, so that it is refused where it runs: what is raised while a program is read
     only reaches a log.
     """
@@ -31,9 +32,11 @@ def schema_to_read(schema: Any) -> Any:
     if call is None:
         return schema
     saved = [argument.name for argument in call.inputs]
-    known = [argument.name for argument in schema.arguments]
-    required = {argument.name for argument in schema.arguments if not argument.has_default_value()}
-    if required <= set(saved) <= set(known) and len(call.outputs) == len(schema.returns):
-        return schema
-    more = max(len(known) + 1 - len(saved), 0)
+    more = 0
+    if fits:
+        known = [argument.name for argument in schema.arguments]
+        required = {argument.name for argument in schema.arguments if not argument.has_default_value()}
+        if required <= set(saved) <= set(known) and len(call.outputs) == len(schema.returns):
+            return schema
+        more = max(len(known) + 1 - len(saved), 0)
     return types.SimpleNamespace(arguments=[types.SimpleNamespace(name=name) for name in saved + saved[:1] * more])

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -73,7 +75,13 @@ class RawOverload(OpOverload):  # type: ignore[misc]
 
 
 class PlainOverload(OpOverload):  # type: ignore[misc]
-    """An operator under its plain name, which programs are saved with."""
+    """An operator under its plain name, which programs are saved with.
+
+    Programs hold the path by which they look it up, in their code and on disk: ``torch.ops.namespace.op.default.form``.
+    The last step is an attribute of its own, which tells schemas apart. It gives the operator itself, or what refuses.
+    """
+
+    form: str
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -86,15 +94,35 @@ class PlainOverload(OpOverload):  # type: ignore[misc]
                 f"for another schema, export the program again: {error}"
             ) from error
 
+    def __getattr__(self, key: str) -> Any:
+        if _FORM.fullmatch(key) is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
+        return self if key == self.form else _stale(self, key)
+
     @property
     def _schema(self) -> Any:
         return schema_to_read(self.__dict__["_schema"])
 
 
-def make_plain(overload: Any) -> Any:
+_FORM = re.compile("(schema|inplace)_[0-9a-f]{16}")
+
+
+def form_of(schema: str) -> str:
+    """What tells a schema from others: its names, types and in-place changes, not its default values."""
+    kind = "inplace" if "!" in schema else "schema"
+    return f"{kind}_{hashlib.sha256(re.sub('=[^,)]+', '', schema).encode()).hexdigest()[:16]}"
+
+
+def make_plain(overload: Any, schema: str) -> Any:
     """Make an overload one that programs are saved with."""
     overload.__class__ = PlainOverload
+    _find_by(overload, form_of(schema))
     return overload
+
+
+def _find_by(overload: Any, form: str) -> None:
+    overload.form = form
+    overload.__name__ = f"{overload._overloadpacket.__name__}.{overload._overloadname}.{form}"
 
 
 class _Retired(OpOverload):  # type: ignore[misc]
@@ -102,15 +130,53 @@ class _Retired(OpOverload):  # type: ignore[misc]
         raise RuntimeError(f"{self.name()} is gone: its WarpOp was collected")
 
 
-class _Replaced(OpOverload):  # type: ignore[misc]
+class _Replaced(PlainOverload):
+    """What a program was exported for, where the op has another schema now."""
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        space, _, name = self.name().partition("::")
-        now = getattr(getattr(torch.ops, space), name).default
-        if now is not self and str(now._schema) == str(self._schema):
+        now = self.now()
+        if now is not self and getattr(now, "form", None) == self.form:
             return now(*args, **kwargs)
-        raise ArgumentError(
-            f"{self.name()}: the op is {now._schema} now, and the program was exported for {self._schema}; export it again"
+        raise self.refusal()
+
+    def now(self) -> Any:
+        space, _, name = self.name().partition("::")
+        return getattr(getattr(torch.ops, space), name).default
+
+    def refusal(self) -> ArgumentError:
+        known = self.__dict__["_schema"]
+        was = "another schema" if isinstance(known, _Unknown) else str(known)
+        return ArgumentError(
+            f"{self.name()}: the op is {self.now()._schema} now, and the program was exported for {was}; export the program "
+            f"again"
         )
+
+    @property
+    def _schema(self) -> Any:
+        return schema_to_read(self.__dict__["_schema"], fits=False)
+
+
+class _Unknown:
+    """A schema of which only its form is known: PyTorch asks whether calls may be dropped, then for the arguments."""
+
+    overload_name, returns = "", ()
+
+    def __init__(self, overload: _Replaced) -> None:
+        self.name, self.is_mutable = overload.name(), overload.form.startswith("inplace")
+        self._overload = overload
+
+    @property
+    def arguments(self) -> Any:
+        raise self._overload.refusal()
+
+
+def _stale(now: Any, form: str) -> Any:
+    """What a program finds that was exported for another form."""
+    made: Any = object.__new__(_Replaced)
+    made.__dict__.update(now.__dict__)
+    _find_by(made, form)
+    made.__dict__["_schema"] = _Unknown(made)
+    return made
 
 
 def retire(overload: Any) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from ..calls.dispatched import fake_plain, run_plain
+from ..calls.dispatched import fake_plain, run_plain, run_plain_mapped
 from ..calls.special import has_tangents, refuse_mutation
 from ..calls.traced import check_exported
-from ..calls.ways import Plain, Ways, many, newest, plain_of
+from ..calls.ways import Plain, Ways, many, newest, one_or_many, plain_of
+from ..errors import GradientError
 from ..private import torch_custom, torch_modes
 
 _made: dict[str, tuple[int | None, Any]] = {}
@@ -47,13 +48,13 @@ def _define(plain: Plain) -> Any:
     def fake(*arguments: Any, **named: Any) -> Any:
         return fake_plain(plain, *arguments, **named)
 
-    made = torch_custom.define_over(plain.name, plain.schema, run)
+    guard = _Guard(plain)
+    made = torch_custom.define_over(plain.name, plain.schema, run, guard.over)
     made.register_fake(fake)
-    if newest(plain.name).plan.mutated:
-        torch_custom.implement(made, "Autograd", _guard(plain))
-    else:
+    if not newest(plain.name).plan.mutated:
         made.register_autograd(_backward(plain.name), setup_context=_setup(plain.name))
-        torch_custom.implement_above(made, _forward_mode(plain))
+    torch_custom.implement(made, torch_modes.VMAP_KEY, guard.map)
+    guard.own = torch_custom.registered(made)
     return made
 
 
@@ -93,30 +94,58 @@ def _backward(name: str) -> Any:
     return backward
 
 
-def _forward_mode(plain: Plain) -> Any:
-    """Above PyTorch's autograd for such an op, which loses tangents: they come of the op's own launch, too."""
+class _Guard:
+    """Above the definition's kernels: as long as they are the op's own, the plain operator does what it does without them.
 
-    def run(below: Any, keyset: Any, *arguments: Any, **named: Any) -> Any:
-        given = (*arguments, *named.values())
-        if torch_modes.is_wrapped(given) or has_tangents(given):  # the first is refused there in words
-            return run_plain(plain, *arguments, **named)
-        return below(keyset, *arguments, **named)
+    A user's kernel is called as PyTorch calls one, with the op's own gradients. What PyTorch would answer with zeros or with
+    none then is refused here.
+    """
 
-    return run
+    made: Any
+    below: Any
+    own: Any = None
 
+    def __init__(self, plain: Plain) -> None:
+        self.plain = plain
 
-def _guard(plain: Plain) -> Any:
-    """Above the kernels of an op that mutates: PyTorch has no gradients for one, and doesn't refuse what can't have any."""
+    def over(self, made: Any, below: Any) -> Any:
+        self.made, self.below = made, below
+        return self.call
 
-    def guard(keyset: Any, *arguments: Any, **named: Any) -> Any:
-        ways = newest(plain.name)
+    def _is_own(self) -> bool:
+        return bool(torch_custom.registered(self.made) == self.own)
+
+    def call(self, keyset: Any, *arguments: Any, **named: Any) -> Any:
+        ways = newest(self.plain.name)
         values = ways.complete(arguments, named)
+        if self._is_own() or torch_modes.is_wrapped(values):
+            return run_plain(self.plain, *arguments, **named)
         if has_tangents(values):
-            return run_plain(plain, *arguments, **named)
+            raise GradientError(
+                f"{ways.name}: a kernel that was registered on op.custom_op has no forward mode; call op(...) for that"
+            )
+        if not ways.plan.mutated:
+            return self.below(keyset, *arguments, **named)
         if torch.is_grad_enabled():
             refuse_mutation(ways, values)
             if any(values[place] is not None and values[place].requires_grad for place in ways.plan.gradient_places):
-                return run_plain(plain, *arguments, **named)
-        return plain.overload.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments, **named)
+                return run_plain(self.plain, *arguments, **named)
+        return self.plain.overload.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments, **named)
 
-    return guard
+    def map(self, keyset: Any, *arguments: Any, **named: Any) -> Any:
+        if self._is_own() or newest(self.plain.name).plan.mutated:
+            return run_plain_mapped(self.plain, keyset, *arguments, **named)
+        return torch_modes.call_vmap_rule(self._map_one_by_one, self.plain.overload, arguments, named)
+
+    def _map_one_by_one(self, info: Any, in_dims: Any, /, *arguments: Any, **named: Any) -> Any:
+        ways = newest(self.plain.name)
+        values = ways.complete(arguments, named)
+        dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
+        if not info.batch_size:
+            return ways.transforms().map_public(info, dims, values)
+        found = []
+        for row in range(info.batch_size):
+            one = [value if dim is None else value.select(dim, row) for value, dim in zip(values, dims, strict=True)]
+            found.append(many(ways.call_public(tuple(one), self.plain.overload)))
+        results = tuple(torch.stack(rows) for rows in zip(*found, strict=True))
+        return one_or_many(results), one_or_many((0,) * len(results))

@@ -73,7 +73,8 @@ def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], _Lease]:
     plain.schema, plain.lease = operators.schemas[basename], _Lease()
     torch_registry.forget(namespace, basename)
     library.define(f"{basename}{plain.schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    plain.overload = torch_registry.make_plain(getattr(getattr(torch.ops, namespace), basename).default)
+    default = getattr(getattr(torch.ops, namespace), basename).default
+    plain.overload = torch_registry.make_plain(default, plain.schema)
 
     def implement(key: str, function: Any, with_keyset: bool = False) -> None:
         operators.shims.append(Shim(function, plain))
