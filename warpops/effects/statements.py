@@ -32,6 +32,7 @@ from .values import (
     Struct,
     Tuple,
     Value,
+    is_active,
     merged,
     tokens_of,
     traces_of,
@@ -162,20 +163,21 @@ def store_part(
     if not isinstance(base, ast.Name) or base.id not in frame.env:
         return
     fields = list(reversed(path))
-    if _overwrites_argument(frame, base.id, fields, frame.env[base.id]):
-        record.warn(_component_doubt(frame, node))
+    _part_of_argument(record, frame, base.id, fields[0], value, node)
     whole = _with_part(record, frame, frame.env[base.id], fields, place.part, value, node)
     frame.env[base.id] = record.needing(whole, place.tokens, frame.code.site(node))
 
 
-def _overwrites_argument(frame: Frame, name: str, fields: list[str], whole: Abstract) -> bool:
-    """A function stores to a field of a struct that it was given: Warp adds the gradient of what was stored to that of the
-    caller's field."""
-    arguments = frame.code.func.__code__.co_varnames[: frame.code.func.__code__.co_argcount]
-    if frame.kernel or name in frame.references or name not in arguments or len(fields) != 1:
-        return False
-    field = struct_field(whole, fields[0]) if isinstance(whole, Struct) and fields[0] else None
-    return isinstance(field, Value) and field.active
+def _part_of_argument(record: Record, frame: Frame, name: str, field: str, value: Abstract, node: ast.AST) -> None:
+    """A function stores to a part of a struct or vector that it was given: the caller's stays as it is, and Warp's adjoint
+    takes the caller's gradient for that of what was stored."""
+    code = frame.code.func.__code__
+    if frame.kernel or name in frame.references or name not in code.co_varnames[: code.co_argcount]:
+        return
+    whole = frame.env[name]
+    part = struct_field(whole, field) if isinstance(whole, Struct) and field else whole
+    if is_active(part) or is_active(value):
+        record.warn(_component_doubt(frame, node))
 
 
 def _with_part(
@@ -290,6 +292,7 @@ def _add_to_part(
     if isinstance(base, ast.Name) and isinstance(frame.env.get(base.id), Value):
         whole = frame.env[base.id]
         assert isinstance(whole, Value)
+        _part_of_argument(record, frame, base.id, "", value, node)
         whole = _with_component(record, frame, whole, place.part, value, node, add=True)
         frame.env[base.id] = record.needing(whole, place.tokens, frame.code.site(node))
     else:
