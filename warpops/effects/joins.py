@@ -172,4 +172,4 @@ def _join_structs(a: Struct, b: Struct) -> Struct:
     fields = {}
     for name in getattr(a.type, "vars", {}):
         fields[name] = join(struct_field(a, name), struct_field(b, name))
-    return Struct(a.type, None, fields)
+    return Struct(a.type, None, fields, a.tokens | b.tokens)

@@ -37,6 +37,7 @@ from .values import (
     tokens_of,
     traces_of,
 )
+from .wholes import as_whole, note_change
 
 _ATOMIC_OPERATORS = {
     ast.Add: "atomic_add",
@@ -71,12 +72,7 @@ def bind(record: Record, frame: Frame, name: str, value: Abstract, node: ast.AST
         return
     if isinstance(value, (Value, Struct, Tuple)):
         value = copied(value)
-        if name in frame.code.stored_into and isinstance(value, Value):
-            frame.versions[name] = frame.versions.get(name, 0) + 1
-            version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
-            token = Component(frame.id, name, version)
-            record.bound[token] = record.fresh()
-            value = with_tokens(value, frozenset({token}))
+        value = as_whole(record, frame, name, value, node)
         if name in frame.code.looped:
             version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
             value = with_tokens(value, frozenset({Held(frame.id, name, version)}))
@@ -163,6 +159,8 @@ def store_part(
     if not isinstance(base, ast.Name) or base.id not in frame.env:
         return
     fields = list(reversed(path))
+    if isinstance(frame.env[base.id], Struct):
+        note_change(record, frame, frame.env[base.id], node)
     _part_of_argument(record, frame, base.id, fields[0], value, node)
     whole = _with_part(record, frame, frame.env[base.id], fields, place.part, value, node)
     frame.env[base.id] = record.needing(whole, place.tokens, frame.code.site(node))
@@ -216,9 +214,7 @@ def _with_component(
     )
     if record.copies:
         return result
-    for token in whole.tokens:
-        if isinstance(token, Component):
-            record.changed.setdefault(token, {})[record.fresh()] = frame.code.site(node)
+    note_change(record, frame, whole, node)
     overlaps = not add and whole.active and (parts is None or any(_overlaps(key, other) for other in parts))
     return record.doubting(result, [_component_doubt(frame, node)]) if overlaps else result
 

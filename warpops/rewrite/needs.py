@@ -26,7 +26,7 @@ from .locals import local_arrays, stores_into
 from .model import FunctionPlan, LoopPlan, RefusedError, listed
 from .own import as_variables
 from .small import write_out
-from .source import Source, calls_in, read
+from .source import Source, calls_in, read, results_of
 
 
 @dataclass
@@ -61,7 +61,7 @@ class LoopPlanner:
         as_variables(self.source, plan.own)
         setters_as_stores(self.source)
         self.vectors, _ = local_arrays(self.source)
-        self.structure = Structure(self.source.names, plan.loops, results=1)
+        self.structure = Structure(self.source.names, plan.loops, results_of(self.source))
         self.body, _ = self.structure.block(self.source.tree.body)
         self.source.local |= {*self.structure.flags.values(), *self.structure.returned}
         self.uses = Uses(self.source, stores - stores_into(self.source, self.vectors))

@@ -22,6 +22,15 @@ def _stored(node: ast.expr) -> ast.expr:
     return made
 
 
+def slice_bounds(node: ast.Slice) -> slice | None:
+    """The numbers of a slice; None where it has others, or goes backwards: Warp's adjoint takes those forwards."""
+    try:
+        found = slice(*(None if n is None else ast.literal_eval(n) for n in (node.lower, node.upper, node.step)))
+    except ValueError:
+        return None
+    return found if found.step is None or found.step > 0 else None
+
+
 class Parts:
     """Writes the assignments of one function."""
 
@@ -83,10 +92,16 @@ class Parts:
             indices: list[ast.expr] = [ast.Constant(index)]
         else:
             indices = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-        if any(isinstance(i, ast.Slice) for i in indices):
-            return [assign(base, name(base)), ast.Assign([target], value)]
+        indices = [self._slice(i, owner, axis) if isinstance(i, ast.Slice) else i for axis, i in enumerate(indices)]
         function = self.writer.named("with_component", warp_code.builtin("assign_copy"))
         return [assign(base, ast.Call(name(function), [name(base), *indices, value], []))]
+
+    def _slice(self, node: ast.Slice, owner: Any, axis: int) -> ast.expr:
+        """A slice with numbers for its bounds, as a value that Warp's builtins take."""
+        bounds = slice_bounds(node)
+        assert bounds is not None
+        numbers: list[ast.expr] = [ast.Constant(n) for n in bounds.indices(owner._shape_[axis])]
+        return ast.Call(name(self.writer.named("slice", warp_code.builtin("slice"))), numbers, [])
 
     def _type_of(self, node: ast.expr) -> Any:
         """The type of a variable, or of a field of one; None for other parts."""
