@@ -222,7 +222,7 @@ def handed_on(v: D, n: int):
     for k in range(n):
         if v > D(1.0):
             return escaped(v * v, n)
-        v = v * v + D(0.4)
+        v = v * v + D(0.4) + D(k) * D(0.01)
     return v, n
 
 
