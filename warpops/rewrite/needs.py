@@ -160,7 +160,9 @@ class LoopPlanner:
         plan = node.plan
         if self._active(node) and self._carried(node) & self._taken_in(node):
             plan.mode = "turns"
-        plan.after |= self._assigned(node) & self._taken_behind(node)
+        # A view made in a turn is made again with the turn; it can't be kept for what is behind the loop.
+        plan.after |= (self._assigned(node) - plan.needs.fixed) & self._taken_behind(node, inside=True)
+        plan.after |= self._assigned(node) & self._taken_behind(node, inside=node.again < node.first)
         if plan.mode == "as it is" and plan.after:
             plan.mode = "after" if self._active(node) else "gone"
         if plan.mode == "as it is":
@@ -169,11 +171,12 @@ class LoopPlanner:
             plan.restored |= self._carried(node) & self._taken_in(node)
         self._keep(node)
 
-    def _taken_behind(self, node: _Node) -> set[str]:
-        """Variables whose value is needed behind a loop: in the text, and in the next turn of an unrolled loop around it."""
+    def _taken_behind(self, node: _Node, *, inside: bool) -> set[str]:
+        """Variables whose value is needed behind a loop: in the text, and in the next turn of an unrolled loop around it
+        (``inside``: in the loop itself too)."""
 
         def behind(number: int) -> bool:
-            return number > node.last or node.again <= number != node.first
+            return number > node.last or (inside and node.again <= number != node.first)
 
         found: set[str] = set()
         for number, statement in self.taken:
