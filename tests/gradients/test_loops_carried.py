@@ -7,7 +7,7 @@ import torch
 import warp as wp
 
 from loop_kernels import D, check, ints, uniform
-from warpops import warp_op
+from warpops import GradientWarning, warp_op
 
 
 @wp.struct
@@ -315,3 +315,77 @@ def cleared(x: wp.array2d[D], y: wp.array2d[D], z: wp.array[D]):
 def test_loop_that_ends_gradients():
     """No gradient flows through the second loop, and it overwrites what the first one stored."""
     check(warp_op(cleared, "x[n, m] -> y[n, m], z[n]", dim="n"), uniform(4, 5, low=0.4, high=1.4, seed=9))
+
+
+@wp.kernel
+def rows(x: wp.array2d[D], y: wp.array[D]):
+    i = wp.tid()
+    r = x[i]
+    p = r[0]
+    for k in range(x.shape[1]):
+        p = p * r[k] + wp.cos(p)
+    for k in range(x.shape[1]):
+        r = x[(i + k) % x.shape[0]]
+        for j in range(x.shape[1]):
+            s = x[j % x.shape[0]]
+            p = p * r[k] * s[j] + wp.cos(p)
+            if p > D(1.5):
+                break
+    y[i] = p
+
+
+def test_a_view_made_in_a_turn_is_made_again_with_it():
+    op = warp_op("x[n, m] -> y[n]", dim="n")(rows)
+    x = uniform(3, 5)
+    assert torch.autograd.gradcheck(op, (x.requires_grad_(),))
+
+
+@wp.kernel
+def kept_rows(x: wp.array2d[D], y: wp.array[D]):
+    i = wp.tid()
+    p = D(1.0)
+    r = x[i]
+    for k in range(x.shape[1]):
+        p = p * r[k] + wp.cos(p)
+        r = x[(i + k) % x.shape[0]]
+    y[i] = p
+
+
+def test_a_view_that_a_turn_has_from_the_one_before_is_warned_of():
+    with pytest.warns(GradientWarning, match="'r', which the loop assigns, can't be kept"):
+        warp_op("x[n, m] -> y[n]", dim="n")(kept_rows)
+
+
+@wp.kernel
+def history(x: wp.array2d[D], y: wp.array[D], z: wp.array2d[D]):
+    i = wp.tid()
+    p = D(1.0)
+    for k in range(x.shape[1]):
+        p = p * x[i, k]
+        z[i, k] = p
+        if k > 1:
+            p = p + z[i, k - 2] * z[i, k]
+    y[i] = p
+
+
+@wp.kernel
+def wrapped_history(x: wp.array2d[D], y: wp.array[D], z: wp.array2d[D]):
+    i = wp.tid()
+    p = D(1.0)
+    for k in range(x.shape[1]):
+        p = p * x[i, k]
+        z[i, k] = p
+        if k > 0:
+            p = p + z[i, k - 2] * z[i, k]
+    y[i] = p
+
+
+def test_elements_that_are_stored_once_before_they_are_read():
+    op = warp_op("x[n, m] -> y[n], z[n, m]", dim="n")(history)
+    x = uniform(2, 5)
+    assert torch.autograd.gradcheck(op, (x.requires_grad_(),))
+
+
+def test_an_element_that_may_be_read_from_the_end_and_then_stored_is_warned_of():
+    with pytest.warns(GradientWarning, match="'z' is"):
+        warp_op("x[n, m] -> y[n], z[n, m]", dim="n", init={"z": 0})(wrapped_history)

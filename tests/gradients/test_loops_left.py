@@ -205,3 +205,42 @@ def test_random_states(seed):
     for kernel, signature, x in ((shaken, "x[n, m] -> y[n]", X), (until_heads, "x[n] -> y[n]", uniform(6, low=0.2))):
         op = warp_op(kernel, signature, dim="n", name=f"loops::{kernel.key}")
         check(lambda x, op=op: op(seed, x), x)
+
+
+@wp.func
+def escaped(v: D, n: int):
+    r = v
+    for k in range(n):
+        r = r * r + v
+        if r > D(1.0):
+            return r, k
+    return r, n
+
+
+@wp.func
+def handed_on(v: D, n: int):
+    for k in range(n):
+        if v > D(1.0):
+            return escaped(v * v, n)
+        v = v * v + D(0.4) + D(k) * D(0.01)
+    return v, n
+
+
+@warp_op("x[n] -> y[n], c[n]", dim="n")
+@wp.kernel
+def several_results(x: wp.array[D], y: wp.array[D], c: wp.array[int]):
+    i = wp.tid()
+    a, k = escaped(x[i], x.shape[0])
+    b, j = handed_on(x[i], x.shape[0])
+    y[i] = a * b
+    c[i] = k + j
+
+
+def test_a_function_of_several_results_is_left_from_a_loop_and_differentiated_twice():
+    x = torch.tensor([0.1, 0.6, 0.8, 0.9], dtype=torch.float64, requires_grad=True)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return several_results(x)[0]
+
+    assert torch.autograd.gradcheck(function, (x,), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, (x,))

@@ -131,6 +131,17 @@ def _may_be_written(record: Record, root: str, pattern: Pattern) -> bool:
     return any(array == root and may_alias(pattern, other) for array, other in record.state.written)
 
 
+def _begun(form: Form, facts: Facts) -> Form:
+    """An index by a loop's variable, which under the facts begins later: ``k - 1`` where ``k > 0``."""
+    loop = form.base if isinstance(form, Affine) else None
+    if not isinstance(loop, Loop) or not isinstance(form, Affine) or loop.direction <= 0 or form.offset >= 0:
+        return form
+    least = closure(facts, form).least(form)
+    if least is None or (loop.start is not None and least <= loop.start + form.offset):
+        return form
+    return replace(form, base=replace(loop, start=least - form.offset))
+
+
 def _surely_written(state: State, root: str, pattern: Pattern) -> bool:
     """Whether this thread has stored the element on every way here: it, or an axis from end to end."""
     return any(
@@ -169,7 +180,7 @@ def read(
         if after:
             depends = ALL
         token = ReadOf(ref.root, after, site)
-        state.read |= {(token, pattern)}
+        state.read |= {(token, tuple(_begun(form, state.facts) for form in pattern))}
         taints.add(token)
         if record.shielded:  # a gradient of the user's own may read it as well
             record.events.setdefault(token, site)

@@ -19,6 +19,7 @@ from .names import Code, array_arguments, code_of, of_type, with_body
 from .record import Frame, OutOfBudgetError, Record, RunTimeLoop
 from .state import State
 from .statements import execute
+from .wholes import parameters_as_wholes
 
 _results: weakref.WeakKeyDictionary[Any, Effects] = weakref.WeakKeyDictionary()
 
@@ -49,6 +50,7 @@ def _analyse(kernel: Any, code: Code) -> Effects:
     record = Record(kernel, arrays, max_unroll(kernel), overwrites_are_copies(kernel), execute, evaluate)
     env = {label: of_type(label, warp_type) for label, warp_type in argument_types(kernel)}
     frame = Frame(code, record.fresh(), env, kernel=True)
+    parameters_as_wholes(record, frame, env)
     try:
         execute(record, frame, code.body)
     except (OutOfBudgetError, RecursionError):

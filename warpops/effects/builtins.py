@@ -21,6 +21,7 @@ from .values import (
     UNKNOWN,
     Abstract,
     Array,
+    Component,
     Counter,
     Doubt,
     Shapes,
@@ -32,10 +33,15 @@ from .values import (
     tokens_of,
     traces_of,
 )
+from .wholes import note_change
 
 _LOCAL_ARRAYS = frozenset({"zeros", "ones", "empty", "full"})
 
+_DRAWS = ("rand", "poisson", "sample_")
+"""Builtins that draw random numbers."""
+
 _CHANGES_ARGUMENTS = (
+    *_DRAWS,
     "mesh_query_",
     "bvh_query_",
     "hash_grid_query_",
@@ -45,9 +51,6 @@ _CHANGES_ARGUMENTS = (
     "eig3",
     "quat_to_axis_angle",
     "volume_sample_grad",
-    "rand",
-    "poisson",
-    "sample_",
     "tile_query_",
     "tile_stack",
     "tile_sort",
@@ -337,11 +340,15 @@ def _plain(
         if isinstance(value, Array) and value is not skip:
             access.escape(record, value, site)
     values = _numbers(record, frame, arguments, node)
+    if name.startswith(_DRAWS):  # of the state nothing is needed: the numbers drawn have no gradient in it
+        values = [replace(v, tokens=frozenset(t for t in v.tokens if not isinstance(t, Component))) for v in values]
     form = numbers.computed(values, frame.code.text(node))
     result = numbers.differentiated(record, name, values, numbers.mixed(values, form), site)
     if name.startswith(_CHANGES_ARGUMENTS):
         for argument, given in zip(arguments.all_nodes, arguments.values, strict=True):
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
+                if name.startswith(_DRAWS):
+                    note_change(record, frame, given, node)
                 unknown = Unknown(f"a value set by {name}")
                 frame.env[argument.id] = replace(
                     given,

@@ -90,9 +90,10 @@ class Flag:
 
 @dataclass(frozen=True)
 class Earlier:
-    """The variable of a loop in some earlier iteration."""
+    """The variable of a loop in some earlier iteration, at least ``start`` where that is known."""
 
     id: int
+    start: int | None = None
 
 
 Base: TypeAlias = Coord | Shape | Arg | Flag | Loop | Earlier

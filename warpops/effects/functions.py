@@ -53,6 +53,7 @@ from .values import (
     traces_of,
     without_tokens,
 )
+from .wholes import parameters_as_wholes
 
 MAX_DEPTH = 40
 
@@ -299,9 +300,10 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
                 f"array; give it the array and the index",
             )
         )
-    # The adjoint gets a vector as it is then, its components included.
-    whole = NO_TOKENS.union(*(tokens_of(value) for value in given if is_active(value)))
+    # The adjoint gets a vector, a struct or a random state as it is then.
+    whole = NO_TOKENS.union(*map(tokens_of, given))
     whole = frozenset(token for token in whole if isinstance(token, Component))
+    stored = len(record.stored)
     record.shielded += custom
     replayed = getattr(function, "custom_replay_func", None) is None
     record.inside += replayed
@@ -314,6 +316,8 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     record.inside -= replayed
     if not replayed:
         result = without_tokens(result, Counter)
+    if len(record.stored) > stored:
+        record.stores(Value(), whole, site)
     return record.needing(result, whole, site)
 
 
@@ -329,6 +333,7 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
         else:
             env[name] = replace(value, const=NOTHING) if isinstance(value, Value) else value
     callee = Frame(code_of(function), record.path(frame, node, function), env, references)
+    parameters_as_wholes(record, callee, env.keys() - references)
     for name in callee.code.looped & env.keys():
         env[name] = with_tokens(env[name], frozenset({Held(callee.id, name, 0)}))
     before = record.state

@@ -99,7 +99,8 @@ def _aged(form: Form, loop: int, again: bool) -> Form:
     if not _is_by(form, loop):
         return form
     assert isinstance(form, Affine)
-    return Affine(Earlier(loop), form.offset) if again else Whole(True, varies(form))
+    assert isinstance(form.base, (Loop, Earlier))
+    return Affine(Earlier(loop, form.base.start), form.offset) if again else Whole(True, varies(form))
 
 
 def with_tokens(value: Abstract, tokens: Tokens) -> Abstract:
@@ -172,4 +173,4 @@ def _join_structs(a: Struct, b: Struct) -> Struct:
     fields = {}
     for name in getattr(a.type, "vars", {}):
         fields[name] = join(struct_field(a, name), struct_field(b, name))
-    return Struct(a.type, None, fields)
+    return Struct(a.type, None, fields, a.tokens | b.tokens)

@@ -76,6 +76,7 @@ class Reader(ast.NodeVisitor):
         """What ``Code`` keeps of it."""
         return {
             "stored_into": frozenset(self.here.parts),
+            "changed": frozenset(self.here.parts | self.here.drawn),
             "looped": frozenset().union(*(loop.assigned for loop in self.loops.values())),
             "last_reads": self.last_reads,
             "loops": self.loops,
@@ -159,6 +160,8 @@ class Code:
     lines: tuple[str, ...]
     stored_into: frozenset[str]
     """Names of which a component, element or field is assigned somewhere."""
+    changed: frozenset[str]
+    """Those, and names of what may be the state of random numbers."""
     looped: frozenset[str]
     """Names that a loop assigns."""
     closure: dict[str, Any]

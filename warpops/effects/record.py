@@ -90,7 +90,6 @@ class Frame:
     """Parameters that are ``wp.ref``."""
     returns: list[tuple[State, Abstract]] = field(default_factory=list)
     loops: list[LoopContext] = field(default_factory=list)
-    versions: dict[str, int] = field(default_factory=dict)
     kernel: bool = False
     lost: Doubt | None = None
     """It calls ``wp.grad``: Warp makes no adjoint of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from .forms import NO_FACTS, NONE, Affine, Coord, Coordinates, Earlier, Facts, Form, Loop, Size, replace
+from .forms import NO_FACTS, NONE, Affine, Base, Coord, Coordinates, Earlier, Facts, Form, Loop, Size, replace
 from .model import Site
 from .values import NO_TOKENS, ReadOf, Tokens
 
@@ -94,9 +94,16 @@ def _same(a: Form, b: Form) -> bool | None:
         return False if a.offset >= 0 and b.offset >= 0 else None
     if isinstance(a.base, Earlier) or isinstance(b.base, Earlier):
         return False if _moved_on(a, b) or _moved_on(b, a) else None
-    if a.base == b.base and isinstance(a.base, (Coord, Loop)):
-        return None if _wraps(a.base, min(a.offset, b.offset)) else False
+    if isinstance(a.base, Loop) and isinstance(b.base, Loop) and a.base.id == b.base.id and a.offset == b.offset:
+        return True
+    if _variable(a.base) is not None and _variable(a.base) == _variable(b.base):
+        return None if _wraps(a.base, a.offset) or _wraps(b.base, b.offset) else False
     return None
+
+
+def _variable(base: Base | None) -> Coord | int | None:
+    """What an index goes by; a loop's variable may be known to begin later in one place than in another."""
+    return base.id if isinstance(base, Loop) else base if isinstance(base, Coord) else None
 
 
 def _moved_on(now: Affine, then: Affine) -> bool:
@@ -106,11 +113,15 @@ def _moved_on(now: Affine, then: Affine) -> bool:
         return False
     if now.offset == then.offset:
         return True
-    return not _wraps(loop, min(now.offset, then.offset)) and (now.offset - then.offset) * loop.direction > 0
+    before = loop if then.base.start is None else replace(loop, start=then.base.start)
+    wraps = _wraps(loop, now.offset) or _wraps(before, then.offset)
+    return not wraps and (now.offset - then.offset) * loop.direction > 0
 
 
-def _wraps(base: Coord | Loop, offset: int) -> bool:
+def _wraps(base: Base | None, offset: int) -> bool:
     """Whether an index may be negative, which Warp takes from the end of the axis."""
-    if isinstance(base, Coord) or offset >= 0:
-        return offset < 0 or (isinstance(base, Loop) and not base.nonneg)
+    if not isinstance(base, Loop):
+        return offset < 0
+    if offset >= 0:
+        return not base.nonneg
     return base.direction <= 0 or base.start is None or base.start + offset < 0

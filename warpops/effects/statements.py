@@ -32,10 +32,12 @@ from .values import (
     Struct,
     Tuple,
     Value,
+    is_active,
     merged,
     tokens_of,
     traces_of,
 )
+from .wholes import as_whole, note_change
 
 _ATOMIC_OPERATORS = {
     ast.Add: "atomic_add",
@@ -70,12 +72,7 @@ def bind(record: Record, frame: Frame, name: str, value: Abstract, node: ast.AST
         return
     if isinstance(value, (Value, Struct, Tuple)):
         value = copied(value)
-        if name in frame.code.stored_into and isinstance(value, Value):
-            frame.versions[name] = frame.versions.get(name, 0) + 1
-            version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
-            token = Component(frame.id, name, version)
-            record.bound[token] = record.fresh()
-            value = with_tokens(value, frozenset({token}))
+        value = as_whole(record, frame, name, value, node)
         if name in frame.code.looped:
             version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
             value = with_tokens(value, frozenset({Held(frame.id, name, version)}))
@@ -162,20 +159,23 @@ def store_part(
     if not isinstance(base, ast.Name) or base.id not in frame.env:
         return
     fields = list(reversed(path))
-    if _overwrites_argument(frame, base.id, fields, frame.env[base.id]):
-        record.warn(_component_doubt(frame, node))
+    if isinstance(frame.env[base.id], Struct):
+        note_change(record, frame, frame.env[base.id], node)
+    _part_of_argument(record, frame, base.id, fields[0], value, node)
     whole = _with_part(record, frame, frame.env[base.id], fields, place.part, value, node)
     frame.env[base.id] = record.needing(whole, place.tokens, frame.code.site(node))
 
 
-def _overwrites_argument(frame: Frame, name: str, fields: list[str], whole: Abstract) -> bool:
-    """A function stores to a field of a struct that it was given: Warp adds the gradient of what was stored to that of the
-    caller's field."""
-    arguments = frame.code.func.__code__.co_varnames[: frame.code.func.__code__.co_argcount]
-    if frame.kernel or name in frame.references or name not in arguments or len(fields) != 1:
-        return False
-    field = struct_field(whole, fields[0]) if isinstance(whole, Struct) and fields[0] else None
-    return isinstance(field, Value) and field.active
+def _part_of_argument(record: Record, frame: Frame, name: str, field: str, value: Abstract, node: ast.AST) -> None:
+    """A function stores to a part of a struct or vector that it was given: the caller's stays as it is, and Warp's adjoint
+    takes the caller's gradient for that of what was stored."""
+    code = frame.code.func.__code__
+    if frame.kernel or name in frame.references or name not in code.co_varnames[: code.co_argcount]:
+        return
+    whole = frame.env[name]
+    part = struct_field(whole, field) if isinstance(whole, Struct) and field else whole
+    if is_active(part) or is_active(value):
+        record.warn(_component_doubt(frame, node))
 
 
 def _with_part(
@@ -214,9 +214,7 @@ def _with_component(
     )
     if record.copies:
         return result
-    for token in whole.tokens:
-        if isinstance(token, Component):
-            record.changed.setdefault(token, {})[record.fresh()] = frame.code.site(node)
+    note_change(record, frame, whole, node)
     overlaps = not add and whole.active and (parts is None or any(_overlaps(key, other) for other in parts))
     return record.doubting(result, [_component_doubt(frame, node)]) if overlaps else result
 
@@ -290,6 +288,7 @@ def _add_to_part(
     if isinstance(base, ast.Name) and isinstance(frame.env.get(base.id), Value):
         whole = frame.env[base.id]
         assert isinstance(whole, Value)
+        _part_of_argument(record, frame, base.id, "", value, node)
         whole = _with_component(record, frame, whole, place.part, value, node, add=True)
         frame.env[base.id] = record.needing(whole, place.tokens, frame.code.site(node))
     else:

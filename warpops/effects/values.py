@@ -211,6 +211,8 @@ class Struct:
     type: Any
     path: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
+    tokens: Tokens = NO_TOKENS
+    """What stands for it as a whole; its fields have their own."""
 
     def with_field(self, name: str, value: Any) -> Struct:
         return replace(self, fields={**self.fields, name: value})
@@ -267,7 +269,7 @@ def tokens_of(value: Abstract) -> Tokens:
     if isinstance(value, Tuple):
         return frozenset().union(*(tokens_of(item) for item in value.items))
     if isinstance(value, Struct):
-        return frozenset().union(*(tokens_of(item) for item in value.fields.values()))
+        return value.tokens.union(*(tokens_of(item) for item in value.fields.values()))
     return NO_TOKENS
 
 
@@ -322,5 +324,7 @@ def without_tokens(
     if isinstance(value, Tuple):
         return Tuple(tuple(without_tokens(item, kind, frame, loops) for item in value.items))
     if isinstance(value, Struct):
-        return replace(value, fields={n: without_tokens(item, kind, frame, loops) for n, item in value.fields.items()})
+        fields = {n: without_tokens(item, kind, frame, loops) for n, item in value.fields.items()}
+        own = without_tokens(Value(tokens=value.tokens), kind, frame, loops)
+        return replace(value, fields=fields, tokens=tokens_of(own))
     return value

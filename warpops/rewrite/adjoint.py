@@ -16,7 +16,7 @@ import warp as wp
 from ..effects.names import code_of
 from ..private import warp_built, warp_code, warp_types
 from ..private.warp_source import declared_overloads, is_function
-from .builtins import cast_unrolled, replace_builtins, setters_as_stores
+from .builtins import cast_unrolled, replace_builtins, setters_as_stores, states_by_value
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
 from .locals import as_vectors, local_arrays, stores_into
 from .memory import Toolbox
@@ -125,6 +125,7 @@ class Writer:
         write_out(self.source, self.plan.small)
         setters_as_stores(self.source)
         cast_unrolled(self.source, self.plan.loops)
+        states_by_value(self.source, self.named)
         self.texts += index_views(self.source, self.named)
         replace_builtins(self.source, self.plan.remainders, self.named)
         for array, variable in as_variables(self.source, self.plan.own, self._where_there_is_one).items():

@@ -10,8 +10,9 @@ import warp as wp
 
 from ..effects.names import setter_as_store
 from ..private import warp_types
-from ..private.warp_source import is_function
-from .flow import Place, builtin_name, name, place
+from ..private.warp_source import is_function, parameters
+from ..private.warp_types import is_reference
+from .flow import Place, builtin_name, is_random, name, place
 from .source import Source, calls_in
 
 
@@ -61,6 +62,25 @@ def cast_unrolled(source: Source, run_time: Container[Place]) -> None:
         given = call.args[0] if len(call.args) == 1 else None
         if warp_types.is_float(called) and isinstance(given, ast.Name) and given.id in variables:
             call.args = [ast.Call(name("int"), [given], [])]
+
+
+def states_by_value(source: Source, named: Callable[[str, Any], str]) -> None:
+    """Give functions a copy of a random state: their adjoint runs them again, and the state has gone on by then."""
+    calls = list(calls_in(source, source.tree.body))
+    states = {ast.unparse(call.args[0]) for call, called in calls if is_random(builtin_name(called)) and call.args}
+
+    def copied(given: ast.expr, warp_type: Any) -> ast.expr:
+        if not isinstance(given, ast.Name) or given.id not in states or is_reference(warp_type):
+            return given
+        return ast.copy_location(ast.Call(name(named("uint32", wp.uint32)), [given], []), given)
+
+    for call, called in calls:
+        if is_function(called) and not called.is_builtin():
+            types = parameters(called)
+            of = dict(enumerate(types.values()))
+            call.args = [copied(argument, of.get(k)) for k, argument in enumerate(call.args)]
+            for keyword in call.keywords:
+                keyword.value = copied(keyword.value, types.get(keyword.arg or ""))
 
 
 def replace_builtins(source: Source, places: Set[Place], named: Callable[[str, Any], str]) -> None:

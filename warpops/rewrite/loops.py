@@ -24,6 +24,7 @@ from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
 from .needs import LoopPlanner
 from .own import as_variables, doubtful, own_elements
+from .parts import slice_bounds
 from .small import small_loops
 from .source import Source, UnreadableError, read
 from .views import viewed_calls
@@ -210,6 +211,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
                             f"the thread's own array {listed(others)} is large, or more than indexed", None
                         )
             viewed_calls(read(owners[function]))
+            _check_slices(read(owners[function]), code, effects)
             LoopPlanner(plan, stores, rewritten, writers, tiled=effects.tiled).run()
     reasons = [
         f"line {loop.needs.site.line}, `{loop.needs.site.code}`: {loop.describe()}"
@@ -231,6 +233,17 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
     if effects.remainders:
         reasons.append("fractions and remainders are written with wp.trunc")
     return AdjointPlan(rewritten, effects.array_stores, frozenset(writers - {order[-1]}), tuple(reasons))
+
+
+def _check_slices(source: Source, code: Code, effects: Effects) -> None:
+    """Slices of local vectors are stored by numbers alone."""
+    for hazard in effects.hazards:
+        if hazard.kind != "component" or hazard.site.file != code.file or hazard.site.line not in lines(code):
+            continue
+        for node in ast.walk(source.tree):
+            at = getattr(node, "lineno", None) == hazard.site.line - code.first_line + 1
+            if at and isinstance(node, ast.Slice) and slice_bounds(node) is None:
+                raise RefusedError("a slice is stored that isn't given by numbers, or goes backwards", hazard.site)
 
 
 def lines(code: Code) -> range:

@@ -26,7 +26,7 @@ from .locals import local_arrays, stores_into
 from .model import FunctionPlan, LoopPlan, RefusedError, listed
 from .own import as_variables
 from .small import write_out
-from .source import Source, calls_in, read
+from .source import Source, calls_in, read, results_of
 
 
 @dataclass
@@ -61,7 +61,7 @@ class LoopPlanner:
         as_variables(self.source, plan.own)
         setters_as_stores(self.source)
         self.vectors, _ = local_arrays(self.source)
-        self.structure = Structure(self.source.names, plan.loops, results=1)
+        self.structure = Structure(self.source.names, plan.loops, results_of(self.source))
         self.body, _ = self.structure.block(self.source.tree.body)
         self.source.local |= {*self.structure.flags.values(), *self.structure.returned}
         self.uses = Uses(self.source, stores - stores_into(self.source, self.vectors))
@@ -160,7 +160,9 @@ class LoopPlanner:
         plan = node.plan
         if self._active(node) and self._carried(node) & self._taken_in(node):
             plan.mode = "turns"
-        plan.after |= self._assigned(node) & self._taken_behind(node)
+        # A view made in a turn is made again with the turn; it can't be kept for what is behind the loop.
+        plan.after |= (self._assigned(node) - plan.needs.fixed) & self._taken_behind(node, inside=True)
+        plan.after |= self._assigned(node) & self._taken_behind(node, inside=node.again < node.first)
         if plan.mode == "as it is" and plan.after:
             plan.mode = "after" if self._active(node) else "gone"
         if plan.mode == "as it is":
@@ -169,11 +171,12 @@ class LoopPlanner:
             plan.restored |= self._carried(node) & self._taken_in(node)
         self._keep(node)
 
-    def _taken_behind(self, node: _Node) -> set[str]:
-        """Variables whose value is needed behind a loop: in the text, and in the next turn of an unrolled loop around it."""
+    def _taken_behind(self, node: _Node, *, inside: bool) -> set[str]:
+        """Variables whose value is needed behind a loop: in the text, and in the next turn of an unrolled loop around it
+        (``inside``: in the loop itself too)."""
 
         def behind(number: int) -> bool:
-            return number > node.last or node.again <= number != node.first
+            return number > node.last or (inside and node.again <= number != node.first)
 
         found: set[str] = set()
         for number, statement in self.taken:

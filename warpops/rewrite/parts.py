@@ -22,6 +22,15 @@ def _stored(node: ast.expr) -> ast.expr:
     return made
 
 
+def slice_bounds(node: ast.Slice) -> slice | None:
+    """The numbers of a slice; None where it has others, or goes backwards: Warp's adjoint takes those forwards."""
+    try:
+        found = slice(*(None if n is None else ast.literal_eval(n) for n in (node.lower, node.upper, node.step)))
+    except ValueError:
+        return None
+    return found if found.step is None or found.step > 0 else None
+
+
 class Parts:
     """Writes the assignments of one function."""
 
@@ -57,7 +66,7 @@ class Parts:
             made = ast.Call(name(self.writer.type_name(owner)), fields, [])
             return self._store_part(_stored(target.value), made)
         if isinstance(target.value, ast.Name):
-            return [self._store_component(target, target.value.id, owner, value)]
+            return self._store_component(target, target.value.id, owner, value)
         part = self.writer.names.fresh("part")
         self.writer.source.local.add(part)
         if owner is not None:
@@ -69,24 +78,30 @@ class Parts:
         )
         first = assign(part, _loaded(target.value))
         stored = self._store_component(place_in, part, owner, value)
-        return [first, stored, *self._store_part(_stored(target.value), name(part))]
+        return [first, *stored, *self._store_part(_stored(target.value), name(part))]
 
     def _store_component(
         self, target: ast.Subscript | ast.Attribute, base: str, owner: Any, value: ast.expr
-    ) -> ast.stmt:
+    ) -> list[ast.stmt]:
         """A local vector, matrix, quaternion or transform with another component."""
         if isinstance(target, ast.Attribute):
             index = "xyzw".find(target.attr) if target.attr != "p" else -1
             if index < 0 and target.attr in ("p", "q") and owner is not None:
                 parts = [value if f == target.attr else ast.Attribute(name(base), f, ast.Load()) for f in ("p", "q")]
-                return assign(base, ast.Call(name(self.writer.type_name(owner)), parts, []))
+                return [assign(base, ast.Call(name(self.writer.type_name(owner)), parts, []))]
             indices: list[ast.expr] = [ast.Constant(index)]
         else:
             indices = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-        if any(isinstance(i, ast.Slice) for i in indices):
-            return ast.Assign([target], value)
+        indices = [self._slice(i, owner, axis) if isinstance(i, ast.Slice) else i for axis, i in enumerate(indices)]
         function = self.writer.named("with_component", warp_code.builtin("assign_copy"))
-        return assign(base, ast.Call(name(function), [name(base), *indices, value], []))
+        return [assign(base, ast.Call(name(function), [name(base), *indices, value], []))]
+
+    def _slice(self, node: ast.Slice, owner: Any, axis: int) -> ast.expr:
+        """A slice with numbers for its bounds, as a value that Warp's builtins take."""
+        bounds = slice_bounds(node)
+        assert bounds is not None
+        numbers: list[ast.expr] = [ast.Constant(n) for n in bounds.indices(owner._shape_[axis])]
+        return ast.Call(name(self.writer.named("slice", warp_code.builtin("slice"))), numbers, [])
 
     def _type_of(self, node: ast.expr) -> Any:
         """The type of a variable, or of a field of one; None for other parts."""

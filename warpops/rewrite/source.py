@@ -18,7 +18,7 @@ from ..effects.model import Site
 from ..effects.names import Code, code_of, is_static
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
-from ..private.warp_source import is_function, lookup, member
+from ..private.warp_source import declared_overloads, is_function, lookup, member
 
 
 class UnreadableError(Exception):
@@ -121,6 +121,22 @@ def calls_in(source: Source, body: Iterable[ast.AST]) -> Iterator[tuple[ast.Call
             if is_static(called):
                 continue
         yield from calls_in(source, ast.iter_child_nodes(node))
+
+
+def results_of(source: Source) -> int:
+    """How many values a function returns."""
+    found = 0
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Return) and node.value is not None:
+            called: Any = source.meaning(node.value.func) if isinstance(node.value, ast.Call) else None
+            if isinstance(node.value, ast.Tuple):
+                found = max(found, len(node.value.elts))
+            elif is_function(called) and not called.is_builtin():
+                overloads = [o for o in declared_overloads(called) if getattr(o, "native_snippet", None) is None]
+                found = max(found, 1, *(results_of(read(overload)) for overload in overloads))
+            else:
+                found = max(found, 1)
+    return found
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
