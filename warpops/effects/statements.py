@@ -32,6 +32,7 @@ from .values import (
     Struct,
     Tuple,
     Value,
+    is_active,
     merged,
     tokens_of,
     traces_of,
@@ -162,19 +163,22 @@ def store_part(
     if not isinstance(base, ast.Name) or base.id not in frame.env:
         return
     fields = list(reversed(path))
-    if _overwrites_argument(frame, base.id, fields, frame.env[base.id]):
+    if _is_argument(frame, base.id) and (is_active(value) or _was_active(frame.env[base.id], fields)):
         record.warn(_component_doubt(frame, node))
     whole = _with_part(record, frame, frame.env[base.id], fields, place.part, value, node)
     frame.env[base.id] = record.needing(whole, place.tokens, frame.code.site(node))
 
 
-def _overwrites_argument(frame: Frame, name: str, fields: list[str], whole: Abstract) -> bool:
-    """A function stores to a field of a struct that it was given: Warp adds the gradient of what was stored to that of the
-    caller's field."""
+def _is_argument(frame: Frame, name: str) -> bool:
+    """Whether a function was given a value: Warp adds the gradient of what is stored into it to that of the caller's, which
+    a second call finds there."""
     arguments = frame.code.func.__code__.co_varnames[: frame.code.func.__code__.co_argcount]
-    if frame.kernel or name in frame.references or name not in arguments or len(fields) != 1:
-        return False
-    field = struct_field(whole, fields[0]) if isinstance(whole, Struct) and fields[0] else None
+    return not frame.kernel and name not in frame.references and name in arguments
+
+
+def _was_active(whole: Abstract, fields: list[str]) -> bool:
+    """Whether a gradient may flow through a field of a struct, which is overwritten."""
+    field = struct_field(whole, fields[0]) if isinstance(whole, Struct) and len(fields) == 1 and fields[0] else None
     return isinstance(field, Value) and field.active
 
 

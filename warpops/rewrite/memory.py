@@ -56,9 +56,7 @@ class Toolbox:
         self._original = original
         self._points: list[tuple[Any, Any]] = []
 
-    def func(
-        self, original: Any, text: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any]
-    ) -> Any:
+    def func(self, original: Any, text: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any]) -> Any:
         """A function of a text, in the scope of the function that its statements come from.
 
         It returns an int, and no gradient passes through it.
