@@ -14,6 +14,7 @@ from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
 from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown, replace
 from .model import Site
+from .names import is_random
 from .record import Frame, Record
 from .values import (
     NO_TOKENS,
@@ -45,9 +46,6 @@ _CHANGES_ARGUMENTS = (
     "eig3",
     "quat_to_axis_angle",
     "volume_sample_grad",
-    "rand",
-    "poisson",
-    "sample_",
     "tile_query_",
     "tile_stack",
     "tile_sort",
@@ -56,7 +54,7 @@ _CHANGES_ARGUMENTS = (
     "tile_lower_solve_inplace",
     "tile_upper_solve_inplace",
 )
-"""Builtins that may change variables given to them."""
+"""Builtins that may change variables given to them, besides those that draw random numbers."""
 
 _READS = {
     "lower_bound": ("arr", 0),
@@ -339,8 +337,10 @@ def _plain(
     values = _numbers(record, frame, arguments, node)
     form = numbers.computed(values, frame.code.text(node))
     result = numbers.differentiated(record, name, values, numbers.mixed(values, form), site)
-    if name.startswith(_CHANGES_ARGUMENTS):
-        for argument, given in zip(arguments.all_nodes, arguments.values, strict=True):
+    drawn = is_random(name)
+    if drawn or name.startswith(_CHANGES_ARGUMENTS):
+        changed = list(zip(arguments.all_nodes, arguments.values, strict=True))
+        for argument, given in changed[:1] if drawn and arguments.nodes else changed:
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
                 unknown = Unknown(f"a value set by {name}")
                 frame.env[argument.id] = replace(
