@@ -14,6 +14,16 @@ class SignatureError(WarpOpError, ValueError):
 class ArgumentError(WarpOpError, ValueError):
     """A call's argument does not fit the op: raised before anything is launched."""
 
+    of_launch = False
+    """It is the op's own launch that is wrong, not the call: ``warpops.testing.check`` tells them apart."""
+
+
+def wrong_launch(text: str) -> ArgumentError:
+    """The error of a launch that the op itself makes wrong."""
+    error = ArgumentError(text)
+    error.of_launch = True
+    return error
+
 
 class GradientError(WarpOpError, RuntimeError):
     """A gradient was asked for that can't be had."""

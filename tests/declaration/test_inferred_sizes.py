@@ -189,3 +189,31 @@ def test_how_far_a_multiple_reaches_is_checked():
     ):
         op(torch.arange(2.0), 5)
     assert op(torch.ones(0), 0).shape == (0,)
+
+
+@warp_op("x[n, m] -> y[n]")
+@wp.kernel
+def drawn(x: Matrix, y: Array):
+    i = wp.tid()
+    state = wp.rand_init(42, i)
+    low = float(i)
+    y[i] = wp.randf(state, low, low + 1.0) * x[i, 0] + wp.randf(wp.rand_init(7), low, low + 1.0)
+
+
+def test_a_seed_stays_as_it_is():
+    """Drawing a number changes the state that it is drawn from, and nothing else."""
+    found = drawn(torch.ones(3, 2))
+    assert found.shape == (3,)
+    assert all(2 * i <= value <= 2 * i + 2 for i, value in enumerate(found.tolist()))
+
+
+@wp.kernel
+def of_the_state(x: Array, y: Array):
+    i = wp.tid()
+    state = wp.rand_init(42, i)
+    x[i] + wp.randf(state)
+    y[int(state)] = x[i]
+
+
+def test_a_state_that_was_drawn_from_is_no_coordinate():
+    assert "indexed by a value set by randf" in warp_op(of_the_state, "x[n] -> y[m]", sizes="m").explain()

@@ -154,6 +154,31 @@ def called_in_turns(x: wp.array2d[D], y: wp.array[D]):
     y[i] = a
 
 
+def fold_with(step):
+    @wp.func
+    def fold(x: wp.array2d[D], i: int):
+        a = D(1.0)
+        for k in range(x.shape[1]):
+            a = step(a, x[i, k])
+        return a
+
+    return fold
+
+
+@wp.func
+def stepped(a: D, b: D):
+    return a * b + wp.sin(a)
+
+
+fold = fold_with(stepped)
+
+
+@wp.kernel
+def named_elsewhere(x: wp.array2d[D], y: wp.array[D]):
+    i = wp.tid()
+    y[i] = fold(x, i)
+
+
 @wp.kernel
 def any_float(x: wp.array2d[Any], y: wp.array[Any]):
     i = wp.tid()
@@ -173,6 +198,14 @@ def test_called_twice():
 @pytest.mark.parametrize("kernel", [two_results, index_found, called_in_turns], ids=lambda k: k.key)
 def test_functions(kernel):
     check(warp_op(kernel), X)
+
+
+def test_names_of_the_functions_own():
+    """What a function's loop calls is looked up where the function was written, for its tangent as well."""
+    op = warp_op(named_elsewhere)
+    check(op, X)
+    x = uniform(2, 3, low=0.3, high=1.2)
+    assert torch.autograd.gradgradcheck(op, x)
 
 
 def test_in_place_in_a_function():

@@ -11,7 +11,7 @@ import warp as wp
 
 import kernels
 from kinds import KINDS, rows
-from warpops import ArgumentError, GradientWarning, WarpOp, warp_op
+from warpops import ArgumentError, GradientWarning, WarpOp, warp_op, warp_program
 from warpops.testing import CheckError, bounds_checked, check
 from warpops.testing.run import CHECKS, run_checks
 
@@ -381,6 +381,13 @@ def test_nothing_is_changed():
     assert torch.equal(torch.get_rng_state(), random)
 
 
+@warp_op("x[n] -> y[n]")
+@wp.kernel
+def rooted_op(x: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = wp.sqrt(x[i])
+
+
 def test_a_call_that_is_wrong_is_told_as_such():
     with pytest.raises(ArgumentError, match="'x'"):
         check(kernels.square_op, X.double())
@@ -389,11 +396,34 @@ def test_a_call_that_is_wrong_is_told_as_such():
 def test_a_wrong_index_is_told_and_touches_nothing():
     index = torch.tensor([0, 9], dtype=torch.int32)
     whole = torch.zeros(12)
-    with pytest.raises(
-        ArgumentError, match=r"'y' is indexed at 9 on axis 0, and has size 2, by thread 1 at .*test_check.py:"
-    ):
+    with pytest.raises(CheckError) as caught:
         check(moved_op, torch.ones(2), index, whole[:2])
+    text = " ".join(str(caught.value).split())
+    assert "'y' is indexed at 9 on axis 0, and has size 2, by thread 1 at" in text
+    assert "test_check.py:" in text
     assert whole.tolist() == [0.0] * 12
+
+
+@warp_program("x[n] -> y[n]")
+def too_wide(x: wp.array[float], y: wp.array[float]):
+    wp.launch(kernels.square, dim=x.shape[0] + 3, inputs=[x], outputs=[y])
+
+
+def test_a_launch_of_the_programs_that_is_too_wide():
+    with pytest.raises(CheckError) as caught:
+        check(too_wide, X)
+    assert f"is indexed up to {len(X) + 2} on axis 0, and has size {len(X)}" in " ".join(str(caught.value).split())
+    with pytest.raises(ArgumentError, match="argument 'x'"):
+        check(too_wide, X.double())
+
+
+def test_nan_is_no_difference():
+    x = torch.tensor([0.2, 0.7, -0.5])
+    found = run_checks(rooted_op, (x,), {}, ["opcheck", "compiled"])
+    assert not found.findings, found.text()
+    assert "not checked: test_aot_dispatch_dynamic (the op gives NaN" in found.text()
+    found = run_checks(rooted_op, (x.abs(),), {}, ["opcheck"])
+    assert not found.left_out
 
 
 def test_a_wrong_index_of_other_values_is_a_finding():

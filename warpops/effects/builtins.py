@@ -14,6 +14,7 @@ from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
 from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown, replace
 from .model import Site
+from .names import is_random
 from .record import Frame, Record
 from .values import (
     NO_TOKENS,
@@ -59,7 +60,7 @@ _CHANGES_ARGUMENTS = (
     "tile_lower_solve_inplace",
     "tile_upper_solve_inplace",
 )
-"""Builtins that may change variables given to them."""
+"""Builtins that may change variables given to them, besides those that draw random numbers."""
 
 _READS = {
     "lower_bound": ("arr", 0),
@@ -344,8 +345,10 @@ def _plain(
         values = [replace(v, tokens=frozenset(t for t in v.tokens if not isinstance(t, Component))) for v in values]
     form = numbers.computed(values, frame.code.text(node))
     result = numbers.differentiated(record, name, values, numbers.mixed(values, form), site)
-    if name.startswith(_CHANGES_ARGUMENTS):
-        for argument, given in zip(arguments.all_nodes, arguments.values, strict=True):
+    drawn = is_random(name)
+    if drawn or name.startswith(_CHANGES_ARGUMENTS):
+        changed = list(zip(arguments.all_nodes, arguments.values, strict=True))
+        for argument, given in changed[:1] if drawn and arguments.nodes else changed:
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
                 if name.startswith(_DRAWS):
                     note_change(record, frame, given, node)

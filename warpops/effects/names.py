@@ -36,6 +36,11 @@ _T = TypeVar("_T")
 _N = TypeVar("_N", bound=ast.AST)
 
 
+def is_random(name: str) -> bool:
+    """Whether a builtin draws a random number, which changes the state that it is given, its first argument."""
+    return (name.startswith(("rand", "sample_")) and name != "rand_init") or name == "poisson"
+
+
 @dataclass
 class Body:
     """What the text of a loop's body says, or of a whole function's."""
@@ -119,7 +124,7 @@ class Reader(ast.NodeVisitor):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name == "static":
             self.here.static = True
-        elif node.args and isinstance(node.args[0], ast.Name) and name.startswith(("rand", "poisson", "sample_")):
+        elif node.args and isinstance(node.args[0], ast.Name) and is_random(name):
             self.here.drawn.add(node.args[0].id)
         self.generic_visit(node)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import ArgumentError
+from ..errors import wrong_launch
 from ..kernel.signature import inspect_kernel
 from ..private import locks, warp_code, warp_source
 from . import devices, switch
@@ -90,7 +90,7 @@ def refuse_wrong(title: str, made: BoundsKernel, record: torch.Tensor) -> None:
         return
     what = made.indices[number]
     coordinates = thread[0] if made.rank == 1 else tuple(thread[: made.rank])
-    raise ArgumentError(
+    raise wrong_launch(
         f"{title}: '{what.array}' is indexed at {index} on axis {what.axis}, and has size {size}, by thread {coordinates} at "
         f"{what.site}: `{what.site.code}`"
     )

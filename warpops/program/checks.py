@@ -14,7 +14,7 @@ import warp as wp
 from ..arguments.handle import check_handle, object_of
 from ..arguments.number import plain_number
 from ..effects import Effects, Limit
-from ..errors import ArgumentError, GradientError, GradientWarning
+from ..errors import ArgumentError, GradientError, GradientWarning, wrong_launch
 from ..private import warp_types
 from ..private.warp_calls import is_struct_instance
 
@@ -49,13 +49,13 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
     try:
         dims = tuple(operator.index(size) for size in (dim if isinstance(dim, Sequence) else (dim,)))
     except TypeError:
-        raise ArgumentError(
+        raise wrong_launch(
             f"{op}: the program launches {kernel.key}: dim: expected an int or a tuple of ints, got {dim!r}"
         ) from None
     title = f"{op}: the program launches {kernel.key} over {dims if len(dims) != 1 else dims[0]}"
     rank = effects.tid_rank
     if rank and not effects.tiled and len(dims) != rank:
-        raise ArgumentError(
+        raise wrong_launch(
             f"{title}, which is {len(dims)} size{'s' if len(dims) != 1 else ''}, and it takes {rank} coordinate"
             f"{'s' if rank != 1 else ''} from wp.tid()"
         )
@@ -75,7 +75,7 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
     for label, known in effects.arrays.items():
         array = values.get(label)
         if array is None and known.touched and not known.tested:
-            raise ArgumentError(
+            raise wrong_launch(
                 f"{title}: '{label}': expected an array, got None, and the kernel uses it without asking whether it is "
                 f"there (if {label}:)"
             )
@@ -90,19 +90,19 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
                 threads = min([dims[below.coordinate], *(bound for bound in bounds if bound is not None)])
                 last = (threads - 1) // below.divisor * below.factor + below.offset
                 if threads > 0 and last >= size:
-                    raise ArgumentError(
+                    raise wrong_launch(
                         f"{title}: '{label}' is indexed up to {last} on axis {axis}, and has size {size}"
                     )
             for need in use.needs:
                 limits = [size_of(limit) for limit in need.limits]
                 if not need.doubt and size < need.size and all(limit is not None and limit > 0 for limit in limits):
-                    raise ArgumentError(
+                    raise wrong_launch(
                         f"{title}: '{label}' has size {size} on axis {axis}, which is indexed where it takes at least "
                         f"{need.size}"
                     )
             for constant in use.constants:
                 if not -size <= constant < size:
-                    raise ArgumentError(
+                    raise wrong_launch(
                         f"{title}: '{label}' is indexed at {constant} on axis {axis}, and has size {size}"
                     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from ..effects.names import as_abstract, is_static
+from ..effects.names import as_abstract, is_random, is_static
 from ..effects.values import Builtin
 from ..private.warp_source import is_function, parameters
 from ..private.warp_types import is_reference
@@ -107,10 +107,6 @@ def builtin_name(called: object) -> str:
 
 def advances_query(name: str) -> bool:
     return "query" in name and name.endswith("_next")
-
-
-def is_random(name: str) -> bool:
-    return (name.startswith(("rand", "sample_")) and name != "rand_init") or name == "poisson"
 
 
 def targets(statement: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[ast.expr]:

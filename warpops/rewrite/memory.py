@@ -56,16 +56,16 @@ class Toolbox:
         self._original = original
         self._points: list[tuple[Any, Any]] = []
 
-    def func(
-        self, text: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any], *, constant: bool = True
-    ) -> Any:
-        """A function of a text; ``constant``: no gradient passes through it, and it returns an int."""
-        made = make_func(make_function(self._original, text, own, given, annotations), own)
-        if constant:
-            names = ", ".join([*annotations, "adj_result"])
-            quiet = f"def {own}_adjoint({names}):\n    pass"
-            types = {**annotations, "adj_result": int}
-            warp_code.give_adjoint(made, make_function(self._original, quiet, f"{own}_adjoint", {}, types))
+    def func(self, original: Any, text: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any]) -> Any:
+        """A function of a text, in the scope of the function that its statements come from.
+
+        It returns an int, and no gradient passes through it.
+        """
+        made = make_func(make_function(original, text, own, given, annotations), own)
+        names = ", ".join([*annotations, "adj_result"])
+        quiet = f"def {own}_adjoint({names}):\n    pass"
+        types = {**annotations, "adj_result": int}
+        warp_code.give_adjoint(made, make_function(original, quiet, f"{own}_adjoint", {}, types))
         return made
 
     def point(self, warp_type: Any) -> Any:

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
+from ..effects.names import is_random
 from ..private.warp_source import is_function, parameters
 from ..private.warp_types import is_reference
-from .flow import assign, builtin_name, is_random, name, targets
+from .flow import assign, builtin_name, name, targets
 from .source import Source
 
 Guard = Callable[[str, ast.Subscript, ast.stmt], list[ast.stmt]]

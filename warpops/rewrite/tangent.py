@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..private import warp_code, warp_source, warp_types
-from ..private.warp_types import is_struct
+from ..private.warp_types import is_array, is_struct
 from .source import make_func, make_function, make_kernel
 from .tangent_expressions import Expressions, stores
-from .tangent_scope import GrownError, Scope, TangentError
+from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError, has_tangent
 from .tangent_statements import Statements
 from .typed import Typed, UntypedError, typed
 
@@ -65,7 +65,7 @@ def tangent_kernel(
             raise TangentError(f"the kernel uses the name '{name}', which its tangent needs")
     scope.leaves, scope.heads = dict(twins), frozenset(read.arguments)
     types = dict(warp_types.argument_types(kernel))
-    maker.body(scope, lambda statements: _struct_twins(statements, twins, types), dropped, written)
+    maker.body(scope, lambda statements: _twins_by_value(statements, twins, types), dropped, written)
     name = f"{read.tree.name}_tangent"
     parameters = [n for n in types if n not in dropped]
     annotations = {n: types[n] for n in parameters}
@@ -93,17 +93,33 @@ def _type_at(types: Mapping[str, Any], label: str) -> Any:
     return found
 
 
-def _struct_twins(statements: Statements, twins: Mapping[str, str | None], types: Mapping[str, Any]) -> None:
-    """Locals that hold the twins of struct arguments, for where one is used as a whole."""
+def _twins_by_value(statements: Statements, twins: Mapping[str, str | None], types: Mapping[str, Any]) -> None:
+    """Locals that hold the twins of arguments by value: of structs used as a whole, and of what is assigned to."""
     scope = statements.scope
     for name, kind in types.items():
-        if not is_struct(kind) or name not in scope.active:
+        if name not in scope.active:
             continue
         twin = scope.twin(name)
         scope.add(f"{twin} = {scope.zero(kind)}")
         for label, array in twins.items():
             if label.split(".")[0] == name and array is not None:
                 scope.add(f"{twin}{label[len(name) :]} = {array}")
+
+
+def _begin(scope: Scope, twins: Collection[str]) -> None:
+    """A zero for what is given without a tangent, and assigned a value with one."""
+    for name, kind in scope.typed.arguments.items():
+        if name in scope.active and name not in twins:
+            if _holds_arrays(kind):
+                raise MixedArraysError(f"'{name}' is given without a tangent to '{scope.owner.key}', which assigns one")
+            scope.add(f"{scope.twin(name)} = {scope.zero(kind)}")
+
+
+def _holds_arrays(kind: Any) -> bool:
+    """Whether a type is an array of what has a tangent, or a struct with one."""
+    if is_struct(kind):
+        return any(_holds_arrays(variable.type) for variable in kind.vars.values())
+    return is_array(kind) and has_tangent(kind)
 
 
 class _Maker:
@@ -153,7 +169,7 @@ class _Maker:
                 twins[name] = scope.twin(name)
                 scope.active.add(name)
         scope.packs = stores(function)
-        statements = self.body(scope, lambda statements: None)
+        statements = self.body(scope, lambda statements: _begin(statements.scope, twins))
         name = scope.names.fresh(f"{read.tree.name}_tangent")
         annotations = dict(read.arguments) | {twin: read.arguments[n] for n, twin in twins.items()}
         text = scope.text(name, annotations)

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..effects.names import code_of, is_static
+from ..effects.names import code_of, is_static, is_type
 from ..private import warp_built
 from ..private.warp_source import declared_overloads, is_function, lookup, member, tree_of
 from ..private.warp_types import argument_types, is_array, is_struct
@@ -315,11 +315,49 @@ def stores(function: Any) -> bool:
     names = {c.attr if isinstance(c, ast.Attribute) else getattr(c, "id", "") for c in callees}
     if any(name.startswith(("atomic_", "tile_")) for name in names):
         return True
-    arrays = {label for label, kind in argument_types(function) if is_array(kind) or is_struct(kind)}
-    if not arrays:
+    types, code = dict(argument_types(function)), code_of(function)
+    if not any(is_array(kind) or is_struct(kind) for kind in types.values()):
         return False
-    if any(isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load) for n in found):
+    stored = [n for n in found if isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load)]
+    bound: dict[str, list[Any]] = {}
+    for node in found:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.setdefault(node.id, []).append(node)
+    made = {
+        target.id: is_struct(what) or is_type(what)
+        for node in found
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for what in [_meaning(code, node.value.func)]
+        for target in node.targets
+        if isinstance(target, ast.Name) and len(bound[target.id]) == 1
+    }
+    if any(_is_element(n, {**types, **dict.fromkeys(bound)}, made) for n in stored):
         return True
-    code = code_of(function)
     others = [lookup(code, name) for name in names]
     return any(is_function(o) and not o.is_builtin() and any(map(stores, declared_overloads(o))) for o in others)
+
+
+def _meaning(code: Any, node: ast.expr) -> Any:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return member(lookup(code, node.value.id), node.attr)
+    return lookup(code, node.id) if isinstance(node, ast.Name) else None
+
+
+def _is_element(target: ast.expr, types: dict[str, Any], made: dict[str, bool]) -> bool:
+    """Whether a store may go to an array: not to a part of a parameter by value, nor of a local vector or struct."""
+    links: list[ast.Subscript | ast.Attribute] = []
+    while isinstance(target, (ast.Subscript, ast.Attribute)):
+        links.append(target)
+        target = target.value
+    name = target.id if isinstance(target, ast.Name) else ""
+    if made.get(name):
+        # A struct may hold arrays.
+        return sum(isinstance(link, ast.Subscript) for link in links) > 0 and len(links) > 1
+    kind = types.get(name)
+    for link in reversed(links):
+        if kind is None or is_array(kind):
+            return True
+        if not is_struct(kind) or not isinstance(link, ast.Attribute):
+            return False
+        kind = kind.vars[link.attr].type
+    return False

@@ -96,7 +96,8 @@ class LoopText:
         text = walk.text(self._head, lines, leave, query=self.query)
         annotations = self._annotations(walk.arguments())
         writer.texts.append(text)
-        made = writer.tools.func(text, walk.name, self._scope(), annotations)
+        function = writer.plan.function
+        made = writer.tools.func(function, text, walk.name, self._scope(), annotations)
         writer.given[walk.name] = made
         if self.keeps:
             look = writer.names.fresh(f"look_{writer.count}")
@@ -105,7 +106,7 @@ class LoopText:
             assert isinstance(tree, ast.FunctionDef)
             annotations = self._annotations([a.arg for a in tree.args.args])
             writer.texts.append(text)
-            writer.given[look] = writer.tools.func(text, look, {walk.name: made}, annotations)
+            writer.given[look] = writer.tools.func(function, text, look, {walk.name: made}, annotations)
             self.look = look
 
     def _tested(self) -> set[str]:

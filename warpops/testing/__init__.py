@@ -30,7 +30,7 @@ def check(op: WarpOp, /, *args: Any, **kwargs: Any) -> None:
     - elements that the kernel doesn't write, or reads before it does, or that several threads store to;
     - inputs that change.
 
-    All of it runs within ``bounds_checked(every=True)``: an index outside of an array is an error, and touches nothing.
+    All of it runs within ``bounds_checked(every=True)``: an index outside of an array is found, and touches nothing.
 
     Small tensors are best, since every input is perturbed hundreds of times. Generic values (random, none of them 0, no
     two the same) show most. A call takes some seconds, for compiling.
@@ -42,8 +42,8 @@ def check(op: WarpOp, /, *args: Any, **kwargs: Any) -> None:
         kwargs: its arguments, by keyword.
 
     Raises:
-        CheckError: something is wrong.
-        ArgumentError: the call doesn't fit the op, or its launch has an index outside of an array.
+        CheckError: something is wrong, be it an index outside of an array, or a launch of a program that is too wide.
+        ArgumentError: the call doesn't fit the op.
 
     Example:
         >>> import torch, warp as wp, warpops, warpops.testing

@@ -57,6 +57,8 @@ class Subject:
         self.outputs: tuple[Slot, ...] = tuple(s for s in self.plan.result_slots if s.differentiable)
         self.gradient_error: str | None = None
         """Why no gradient can be had, where that is so."""
+        self.left_out: list[tuple[str, str]] = []
+        """Parts of checks that could not be made, with the reason."""
 
     @property
     def differentiable(self) -> bool:
