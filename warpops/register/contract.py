@@ -23,7 +23,7 @@ _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), tor
 VERSION = "0.1.0"
 """Of warpops: what a graph holds may change with it."""
 
-FORMAT = 4
+FORMAT = 5
 """Raised with each change of how an op is traced: a graph on disk that was traced otherwise isn't found."""
 
 _session = os.urandom(8).hex()
