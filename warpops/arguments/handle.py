@@ -22,6 +22,7 @@ from ..errors import ArgumentError, GradientError
 from ..private import locks
 from ..private.helper_op import HelperOp
 from ..private.warp_types import OBJECTS
+from .ran import Ran, check_ran, ran_of
 
 _known: dict[int, weakref.ref[Any]] = {}
 _searches_left = 8
@@ -34,6 +35,7 @@ class _Owner(numpy.ndarray):
     PyTorch would rather compute another than save one that has a size."""
 
     held: tuple[Held, ...] = ()
+    ran: Ran | None = None
 
 
 _owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
@@ -196,36 +198,42 @@ def _look_up(handle: int) -> Any:
     return _search_heap(handle) if found is None else found
 
 
-def keep(handles: Sequence[int]) -> torch.Tensor:
-    """A token that keeps the objects behind ids alive, and knows their stamps."""
+def keep(handles: Sequence[int], made: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+    """A token that keeps the objects behind ids alive, and knows their stamps, and what a program did that has just made
+    some tensors."""
     owner = numpy.zeros(0, numpy.uint8).view(_Owner)
     owner.held = tuple(((value, stamp(value)),) for value in map(_search, handles))
+    if made:
+        owner.ran = ran_of(made)
     token = torch.from_numpy(owner)
     _owners[token.untyped_storage().data_ptr()] = owner
     return token
 
 
-def held_by(token: torch.Tensor) -> tuple[Held, ...]:
-    """The objects that a token keeps alive, and their stamps."""
+def held_by(token: torch.Tensor) -> tuple[tuple[Held, ...], Ran | None]:
+    """The objects that a token keeps alive, and their stamps; and what a program did."""
     owner = _owners.get(token.untyped_storage().data_ptr())
-    return () if owner is None else owner.held
+    return ((), None) if owner is None else (owner.held, owner.ran)
 
 
-keep_op = HelperOp("_keep(SymInt[] handles) -> Tensor", keep, lambda handles: torch.empty(0, dtype=torch.uint8))
+keep_op = HelperOp(
+    "_keep(SymInt[] handles, Tensor[] made) -> Tensor", keep, lambda handles, made: torch.empty(0, dtype=torch.uint8)
+)
 """``keep`` as an operator for compiled graphs."""
 
 
-def keep_alive(*ids: Any) -> torch.Tensor | None:
-    """In traced code: what keeps Warp objects alive until backward."""
-    return None if torch.compiler.is_exporting() else keep_op(list(ids))
+def keep_alive(made: Sequence[torch.Tensor | None], *ids: Any) -> torch.Tensor | None:
+    """In traced code: what keeps Warp objects alive until backward, and what a program did that made some tensors."""
+    return None if torch.compiler.is_exporting() else keep_op(list(ids), [t for t in made if t is not None])
 
 
 def with_token(op: str, labels: Sequence[str], into: Callable[..., None]) -> Callable[..., None]:
     """The raw backward over given buffers, whose last argument is the token of the objects."""
 
     def run(*values: Any) -> None:
-        if values[-1] is not None:
-            check_unchanged(op, labels, held_by(values[-1]))
+        held, ran = ((), None) if values[-1] is None else held_by(values[-1])
+        check_unchanged(op, labels, held)
         into(*values[:-1])
+        check_ran(op, ran)
 
     return run

@@ -12,6 +12,7 @@ from ..arguments.conversions import to_device, to_handle, to_ids, to_number, to_
 from ..arguments.dynamo import traced_value
 from ..arguments.handle import alive, check_unchanged, id_of, keep_alive
 from ..arguments.number import SYMBOLIC_NUMBERS, guard_number, traced_int
+from ..arguments.ran import check_ran, latest_ran
 from ..arguments.struct import field_reader
 from ..arguments.tensor_scalar import refuse_number, traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
@@ -48,7 +49,7 @@ SHARED: dict[str, Any] = {
     "partial": partial,
 }
 # By their own names.
-PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, increment_version, keep_alive, wrong_item)
+PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, increment_version, keep_alive, latest_ran, wrong_item)
 PLAIN += (traced_int, traced_nesting, traced_tensor, traced_value, traced_vector)
 OVER_WAYS: tuple[Callable[..., Any], ...] = (
     special,
@@ -98,5 +99,6 @@ def helpers(ways: Ways) -> dict[str, Any]:
         "forward_op": ways.ops.forward,
         "backward_op": ways.ops.backward,
         "defaults": {p.name: default_value(p.default) for p in plan.parameters},
+        "check_ran": partial(check_ran, ways.name),
         "check_alive": partial(check_unchanged, ways.name, [slots[name].label for name in plan.holding]),
     }

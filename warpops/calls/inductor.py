@@ -61,7 +61,7 @@ def _lower_backward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
     count = len(ways.plan.arguments)
     given, kept = list(arguments[:count]), list(arguments[count : count + len(plan.kept)])
     cotangents = list(arguments[count + len(plan.kept) : -1])
-    if ways.instances.generic or ways.plan.handles or plan.private_data or any(c is None for c in cotangents):
+    if ways.instances.generic or ways.plan.token or plan.private_data or any(c is None for c in cotangents):
         return None
     for index, slot in enumerate(plan.inputs):
         if slot.is_array and given[index] is not None:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from ..arguments.ran import check_ran
 from ..arguments.tensor_scalar import refuse_number
 from ..errors import GradientError
 from ..private import torch_modes
@@ -112,4 +113,6 @@ def backward_again(ways: Ways, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
     live = [c for c, slot in zip(cotangents, plan.result_slots, strict=True) if slot.differentiable]
     needs = [bool(ctx.needs_input_grad[position]) for position in plan.gradient_places]
     found = ways.transforms().backward_function.apply(*values, *kept, *left, *live, needs)
+    if plan.runs_again and not torch.compiler.is_compiling():
+        check_ran(ways.name, ctx.ran)
     return tuple(plan.spread(found))

@@ -105,7 +105,7 @@ def traced_backward(ways: Ways, /, *arguments: Any, token: torch.Tensor | None =
     buffers = dict(zip(grads, prepared[len(names) :], strict=True))
     values = ways.values(arguments)
     given = [tensors.get(name, values[name]) for name in plan.arguments]
-    last = (token,) if plan.handles else ()
+    last = (token,) if plan.token else ()
     ways.ops.backward_into(*given, *(tensors[s.name] for s in plan.kept), *(buffers[name] for name in grads), *last)
     return [buffers[slot.name] for slot, need in zip(plan.gradients, arguments[-1], strict=True) if need]
 

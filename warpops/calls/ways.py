@@ -131,7 +131,7 @@ class Ways:
     @property
     def functional(self) -> bool:
         """Graphs hold the functional raw ops, and Inductor is taught to lower them over buffers that it plans."""
-        return not self.plan.mutated and not self.plan.handles
+        return not self.plan.mutated and not self.plan.token
 
     def transforms(self) -> Any:
         """The op's functions for transforms.

@@ -100,9 +100,10 @@ class FunctionWriter:
                 given = ", ".join(arguments)
                 text.add(f"if {self.use('is_compiling')}():")
                 text.add(f"    {names} = {self.use('traced_forward')}({given})")
-                alive = [text.free("alive", "alive")] if plan.handles else []
+                alive = [text.free("alive", "alive")] if plan.token else []
                 if alive:
-                    text.add(f"    {alive[0]} = {self.use('keep_alive')}({', '.join(plan.handles)})")
+                    made = tuple_of(returned) if plan.runs_again else "()"
+                    text.add(f"    {alive[0]} = {self.use('keep_alive')}({', '.join([made, *plan.handles])})")
                 text.add("else:")
                 with text.deeper():
                     recalls = plan.recalls_forward and not plan.mutated
@@ -112,6 +113,8 @@ class FunctionWriter:
                         text.add(f"{names} = {self._way('forward')}({given})")
                     if alive:
                         text.add(f"{alive[0]} = None")
+                    if plan.runs_again:
+                        text.add(f"ctx.ran = {self.use('latest_ran')}()")
                     if plan.holding:
                         text.add(f"ctx.alive = {self.use('alive')}({', '.join(plan.holding)})")
                 before = []
@@ -182,6 +185,8 @@ class FunctionWriter:
                         text.add(f"grads = {self._way('backward', [*kept, *live])}({given})")
                         if plan.recalls_backward:
                             text.add(f"{self.use('backwards')}.missed({tuple_of(parts)})")
+                    if plan.runs_again:
+                        text.add(f"{self.use('check_ran')}(ctx.ran)")
                 out = ["None"] * len(arguments)
                 if len(positions) == 1:
                     out[positions[0]] = "grads[0]"

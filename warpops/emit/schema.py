@@ -112,7 +112,7 @@ class Schemas:
         for slot in (*self.plan.cotangents, *self.plan.gradient_buffers):
             alias = "" if slot.retained else f"({next(letters)}!)"
             buffers.append(f"Tensor{alias}? grad_{slot.name}")
-        if self.plan.handles:
+        if self.plan.token:
             names = {slot.name for slot in self.plan.slots}
             buffers.append("Tensor? alive" + "_" * sum(name.startswith("alive") for name in names))
         return f"({', '.join([*self._shared_backward(), *buffers])}) -> ()"

@@ -169,6 +169,16 @@ class OpPlan:
         return (*self.handles, *(slot.name for slot in self.id_arrays))
 
     @cached_property
+    def runs_again(self) -> bool:
+        """The backward runs the forward's Python again, which has to come to the same."""
+        return self.kernel.program and self.gradient == "adjoint"
+
+    @cached_property
+    def token(self) -> bool:
+        """Compiled code hands a token on to the backward: of objects that it needs, or of what the forward came to."""
+        return bool(self.handles) or self.runs_again
+
+    @cached_property
     def fresh(self) -> tuple[Slot, ...]:
         """What the op makes: outputs and scratch."""
         return tuple(slot for slot in self.slots if slot.fresh)

@@ -30,9 +30,11 @@ def warp_program(
     are what it writes into the arrays on the right of the signature.
 
     The gradient runs the function again on private copies, then the adjoint of each launch, last first. So the function
-    must do the same each time it is given the same arguments. Copies, fills and scans have gradients; sorts and sums of
-    ``wp.utils`` have none. Second derivatives and forward mode run it on values and tangents, where each kernel that they
-    pass through has a tangent.
+    must do the same then: launch the same over arrays of the same sizes, with the same numbers. That is compared, and a
+    global that has another value at the backward, or a random number, is a ``GradientError``; pass such as an argument.
+    What the function's own host data and global arrays hold isn't compared. Copies, fills and scans have gradients; sorts
+    and sums of ``wp.utils`` have none. Second derivatives and forward mode run it on values and tangents, where each kernel
+    that they pass through has a tangent.
 
     Its Python runs once per sizes, numbers and flags; then what it launched and called is launched again, and its side
     effects aren't repeated. That is so where all that it calls and reads is sure to stay: launches, copies, fills, scans,
@@ -64,7 +66,8 @@ def warp_program(
 
     Raises:
         SignatureError: the declaration can't be read or says too little; at a call, where the function writes an input.
-        GradientError: in backward, where the gradient passes through a call that has none.
+        GradientError: in backward, where the gradient passes through a call that has none, or the function does something
+            else than it did in the forward.
 
     Example:
         >>> import torch, warp as wp

@@ -60,7 +60,9 @@ class Program(warp_source.Defined):
         if plan.gradient != "adjoint":
             return plan
         return dataclasses.replace(
-            plan, gradient_why="the program run again on private copies, then its launches' adjoints, last first"
+            plan,
+            gradient_why="the program run again on private copies and compared with the forward, then its launches' "
+            "adjoints, last first",
         )
 
     def step(self, op: str, plan: OpPlan) -> Step:

@@ -10,6 +10,7 @@ import torch
 import warp as wp
 
 from ..arguments.kinds import check_slot
+from ..arguments.ran import Ran, note_ran
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature
 from ..launch import devices, switch
@@ -17,9 +18,9 @@ from ..plan.model import OpPlan, Slot
 from ..private import warp_code, warp_launch, warp_types
 from ..private.warp_calls import watching
 from .record import Run
-from .script import Script
-from .scripts import Key, Scripts
+from .scripts import Found, Key, Scripts
 from .take import Take
+from .trace import Trace
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -62,17 +63,17 @@ class Runner:
                     own.append(working[index])
         given = tuple(working[index] for index in self._arrays)
         key = self._key(device, working, given, ())
-        script = self.scripts.find(key)
-        if script is not None:
-            self._play(device, script, given)
+        found = self.scripts.find(key)
+        if found is not None:
+            self._play(device, found, given)
         else:
             run = self._begin(device, False, given, key)
             for index in self._arrays:
                 if working[index] is not None:
                     run.add(self._slots[index].label, working[index], given=self._slots[index].role == "input")
             with self._on(device):
-                self._call(run, working)
-            self.scripts.add(key, run.take)
+                ran = self._call(run, working)
+            note_ran(self.scripts.add(key, run.take, ran))
         for index in self._arrays:
             if working[index] is not values[index] and self._slots[index].role != "input":
                 values[index].copy_(working[index])
@@ -98,9 +99,9 @@ class Runner:
         buffers = [None if gradient is None else gradient.contiguous() for gradient in gradients]
         given = (*(working[index] for index in self._arrays), *(buffers[index] for index in self._arrays))
         key = self._key(device, working, given, tuple(buffer is not None for buffer in buffers))
-        script = self.scripts.find(key)
-        if script is not None:
-            self._play(device, script, given)
+        found = self.scripts.find(key)
+        if found is not None:
+            self._play(device, found, given)
         else:
             run = self._begin(device, True, given, key)
             for index in self._arrays:
@@ -111,9 +112,9 @@ class Runner:
                 arrived = buffer is not None and slot.role in ("output", "inout")
                 run.add(slot.label, working[index], slot.role == "input", buffer, active=wanted, reached=arrived)
             with self._on(device):
-                self._call(run, working)
+                ran = self._call(run, working)
                 run.backward()
-            self.scripts.add(key, run.take)
+            note_ran(self.scripts.add(key, run.take, ran))
         for gradient, buffer in zip(gradients, buffers, strict=True):
             if gradient is not buffer and gradient is not None and buffer is not None:
                 gradient.copy_(buffer)
@@ -142,9 +143,10 @@ class Runner:
                 take.give(index, tensor)
         return take
 
-    def _play(self, device: torch.device, script: Script, given: tuple[Any, ...]) -> None:
-        with self._on(device) if script.calls else contextlib.nullcontext():
-            script.play(device, given)
+    def _play(self, device: torch.device, found: Found, given: tuple[Any, ...]) -> None:
+        with self._on(device) if found.script.calls else contextlib.nullcontext():
+            found.script.play(device, given)
+        note_ran(found.ran)
 
     def _on(self, device: torch.device) -> Any:
         """Warp's current device and stream are PyTorch's. The CPU has no stream."""
@@ -160,7 +162,7 @@ class Runner:
         take = self._take(device, given, recording) if wanted else None
         return Run(self.op, warp_device, devices.current_stream(device, warp_device), recording, take)
 
-    def _call(self, run: Run, values: list[Any]) -> None:
+    def _call(self, run: Run, values: list[Any]) -> Ran:
         named = dict(zip((slot.name for slot in self._slots), values, strict=True))
         arguments = []
         for argument in self.signature.arguments:
@@ -169,13 +171,15 @@ class Runner:
                 arguments.append(self._struct(run, warp_type, (argument.name,), named))
             else:
                 arguments.append(self._value(run, warp_type, self.plan.slot(argument.name), named[argument.name]))
-        with watching(run):
+        trace = Trace(run, zip(self._types, arguments, strict=True))
+        with watching(trace):
             result = self.program.func(*arguments)
         if result is not None:
             raise SignatureError(
                 f"{self.op}: the program returns a {type(result).__name__}; its results are what it writes into the "
                 f"arrays on the right of the signature, and it returns nothing"
             )
+        return trace.ran()
 
     def _struct(self, run: Run, warp_type: Any, path: tuple[str, ...], named: dict[str, Any]) -> Any:
         instance = warp_type()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from ..arguments.ran import Ran
 from ..launch.launcher import Launcher
 from ..private import locks
 from .kernel import Program
@@ -23,6 +24,14 @@ _PATIENCE = 32
 _lock = locks.plain()
 
 
+class Found(NamedTuple):
+    """A run that was written down."""
+
+    reads: Reads
+    script: Script
+    ran: Ran
+
+
 class Scripts:
     """The latest scripts of one program, on all devices."""
 
@@ -30,33 +39,35 @@ class Scripts:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._found: dict[Any, tuple[Reads, Script]] = {}
+        self._found: dict[Any, Found] = {}
         self._missed = 0
         self.launchers: dict[Any, Launcher] = {}
         """Of the kernels that are launched, by kernel and block size."""
 
-    def find(self, key: Key | None) -> Script | None:
+    def find(self, key: Key | None) -> Found | None:
         """The script of a run; None where there is none, or the program would read something else now."""
         found = self._found.get(key)
-        if found is None or not found[0].same():
+        if found is None or not found.reads.same():
             return None
         self._missed = 0
-        return found[1]
+        return found
 
     def wanted(self) -> bool:
         """Whether the run that there is no script for is to be written down."""
         self._missed += 1
         return self._program.reads().why is None and (self._missed <= _PATIENCE or self._missed % _PATIENCE == 0)
 
-    def add(self, key: Key | None, take: Take | None) -> None:
-        """Keep what was written down."""
+    def add(self, key: Key | None, take: Take | None, ran: Ran) -> Ran:
+        """Keep what was written down. Runs that came to the same share what they came to, which is returned."""
+        ran = next((found.ran for found in [*self._found.values()] if found.ran == ran), ran)
         script = take.script() if take is not None else None
         if take is None or script is None or not take.reads.same():
-            return
+            return ran
         if len(self.launchers) > _KEPT:
             self.launchers.clear()
         with _lock:
             self._found.pop(key, None)
             if len(self._found) >= _KEPT:
                 del self._found[next(iter(self._found))]
-            self._found[key] = take.reads, script
+            self._found[key] = Found(take.reads, script, ran)
+        return ran

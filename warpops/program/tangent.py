@@ -40,13 +40,15 @@ class TangentProgram(Program):
         def run(*arguments: Any) -> None:
             own = dict(zip(types, arguments[: len(types)], strict=True))
             tangents = dict(zip(twins.values(), arguments[len(types) :], strict=True))
-            twice = Twice(self, warp_calls.watcher())
+            trace = warp_calls.watcher()
+            twice = Twice(self, trace.inner)
             for name, value in own.items():
                 for label, array in leaves_of(name, value):
                     if isinstance(array, wp.array) and array.size and is_float(array.dtype):
                         tangent = tangents.get(twins.get(label, ""))
                         twice.add(array, tangent, active=tangent is not None and label not in zero)
-            with watching(twice):
+            trace.stand_before(twice, own.items())
+            with watching(trace):
                 of.func(*own.values())
 
         run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..arguments.handle import with_token
+from ..arguments.ran import noting
 from ..calls.copies import copy_op
 from ..calls.dispatched import run_cast, run_forward, run_mapped, run_public
 from ..calls.helpers import helpers
@@ -202,12 +203,18 @@ class Registration:
         else:
             implement("_fwd", "Autograd", fallthrough)
         implement("_fwd_", "Autograd", fallthrough)
-        implement_into("_fwd_", ops.forward_into, forward_into)
+        if self.plan.runs_again:
+            places = [place for place, slot in enumerate(self.plan.inputs) if slot.role == "inout"]
+            count = len(self.plan.arguments)
+            run = noting(forward_into(instances), [*places, *range(count, count + len(self.plan.fresh))])
+            implement("_fwd_", "CompositeExplicitAutograd", shim(run))
+        else:
+            implement_into("_fwd_", ops.forward_into, forward_into)
         if ops.backward is not None:
             implement("_bwd", "CompositeExplicitAutograd", shim(instances.backward))
             implement("_bwd", "Autograd", fallthrough)
             implement("_bwd_", "Autograd", fallthrough)
-            if self.plan.handles:
+            if self.plan.token:
                 labels = [self.plan.slot(name).label for name in self.plan.handles]
                 run = with_token(ways.name, labels, backward_into(instances))
                 implement("_bwd_", "CompositeExplicitAutograd", shim(run))

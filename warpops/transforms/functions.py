@@ -5,15 +5,27 @@ Both have a ``setup_context``, which torch.func asks for, and hand vmap to the r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..arguments.handle import alive, check_unchanged
+from ..arguments.ran import check_ran, latest_ran
 from ..calls.copies import copy_of
 from ..calls.own_backward import custom_backward
 from ..calls.special import refuse_gradient
 from ..calls.ways import many, one_or_many
+
+
+def checker(ways: Any) -> Callable[[Any], None]:
+    """Compares what a program did for a derivative, just now, with what it did for the values that a node is of."""
+
+    def again(ctx: Any) -> None:
+        if ways.plan.runs_again:
+            check_ran(ways.name, ctx.ran)
+
+    return again
 
 
 def make_forward(transforms: Any) -> Any:
@@ -26,6 +38,7 @@ def make_forward(transforms: Any) -> Any:
     silent = [i for i, s in enumerate(plan.returned) if not s.differentiable or s.role == "scratch"]
     mutated = [i for i, s in enumerate(plan.inputs) if s.role == "mutated"]
     given = len(arguments)
+    again = checker(transforms.ways)
     names = [s.name for s in plan.returned]
 
     class Forward(torch.autograd.Function):
@@ -49,6 +62,7 @@ def make_forward(transforms: Any) -> Any:
             ctx.save_for_backward(*own, *[outputs[i] for i in kept], *left)
             ctx.save_for_forward(*own, *outputs)
             ctx.rest = [inputs[i] for i in plan.other_places]
+            ctx.ran = latest_ran() if plan.runs_again else None
             ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.holding))
             ctx.mark_non_differentiable(*[outputs[i] for i in silent if outputs[i] is not None])
 
@@ -74,6 +88,7 @@ def make_forward(transforms: Any) -> Any:
             found = transforms.backward_function.apply(
                 *values, *(order[s.name] for s in plan.kept), *outputs[len(kept) :], *live, needs
             )
+            again(ctx)
             return (*plan.spread(found), *(None for _ in mutated))
 
         @staticmethod
@@ -89,6 +104,7 @@ def make_forward(transforms: Any) -> Any:
             values = plan.join(saved[:tensors], ctx.rest)
             tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
             found = tangent.call(dict(zip(arguments, values, strict=True)), active)
+            again(ctx)
             return one_or_many(tuple(found.get(s.name) for s in plan.returned))
 
         @staticmethod
@@ -103,6 +119,7 @@ def make_backward(transforms: Any) -> Any:
     plan = transforms.plan
     arguments = plan.arguments
     positions = plan.gradient_places
+    again = checker(transforms.ways)
     last = len(arguments) + len(plan.kept)
     """Where what the launch left in given arrays begins."""
     left = [arguments.index(s.name) for s in plan.written_back]
@@ -136,6 +153,7 @@ def make_backward(transforms: Any) -> Any:
             ctx.save_for_forward(*[inputs[p] for p in places])
             ctx.rest = [inputs[p] for p in plan.other_places]
             ctx.needs = inputs[-1]
+            ctx.ran = latest_ran() if plan.runs_again else None
             ctx.alive = alive(*(inputs[arguments.index(name)] for name in plan.holding))
 
         @staticmethod
@@ -151,12 +169,14 @@ def make_backward(transforms: Any) -> Any:
             tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
             if any(ctx.needs_input_grad[first : first + len(plan.cotangents)]):
                 found = tangent.call(given, active)
+                again(ctx)
                 for k, slot in enumerate(plan.cotangents):
                     if ctx.needs_input_grad[first + k]:
                         result[first + k] = found.get(slot.name)
             wanted = frozenset(arguments[p] for p in positions if ctx.needs_input_grad[p])
             if wanted:
                 found = tangent.gradient(given, active, cotangents, wanted)
+                again(ctx)
                 for position in positions:
                     result[position] = found.get(arguments[position])
             return tuple(result)
@@ -169,15 +189,17 @@ def make_backward(transforms: Any) -> Any:
             wanted = frozenset(s.name for s, need in zip(plan.gradients, ctx.needs, strict=True) if need)
             made: dict[str, Any] = {}
             if any(t is not None for t in moved):
-                again = [*values[:first], *moved, ctx.needs]
-                found = transforms.backward_function.apply(*again)
+                found = transforms.backward_function.apply(*values[:first], *moved, ctx.needs)
+                again(ctx)
                 made = {s.name: g for s, g in zip(plan.gradients, found, strict=True) if g is not None}
             if active:
                 given = dict(zip(arguments, values, strict=False))
                 cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
                 cotangents = {s: v for s, v in cotangents.items() if v is not None}
                 tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "jvp of the backward")
-                for slot, grad in tangent.gradient(given, active, cotangents, wanted).items():
+                found = tangent.gradient(given, active, cotangents, wanted)
+                again(ctx)
+                for slot, grad in found.items():
                     made[slot] = made[slot] + grad if slot in made else grad
             for slot, position in zip(plan.gradients, positions, strict=True):
                 if slot.name in wanted and slot.name not in made and values[position] is not None:

@@ -1,0 +1,195 @@
+"""A gradient runs the program again: where that isn't what the forward did, there is an error, never a wrong number."""
+
+from __future__ import annotations
+
+import math
+import random
+import types
+
+import pytest
+import torch
+import warp as wp
+
+from programs import blur, product, scale
+from support import close, compiled, eager, leaf
+from warpops import GradientError, warp_program
+
+F = wp.array[float]
+SPEED = 3.0
+STATE = types.SimpleNamespace(s=3.0, count=0, steps=1)
+MODES = pytest.mark.parametrize("mode", [eager, compiled])
+
+
+@wp.kernel
+def times_square(x: F, s: float, y: F):
+    i = wp.tid()
+    y[i] = s * x[i] * x[i]
+
+
+@pytest.fixture(autouse=True)
+def state():
+    global SPEED
+    SPEED = 3.0
+    STATE.s, STATE.count, STATE.steps = 3.0, 0, 1
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_global")
+def by_global(x: F, y: F):
+    wp.launch(times_square, dim=x.shape, inputs=[x, SPEED], outputs=[y])
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_attribute")
+def by_attribute(x: F, y: F):
+    wp.launch(times_square, dim=x.shape, inputs=[x, STATE.s], outputs=[y])
+
+
+@warp_program("x[n] -> y[n]", name="program_again::counted")
+def counted(x: F, y: F):
+    STATE.count += 1
+    wp.launch(times_square, dim=x.shape, inputs=[x, float(STATE.count)], outputs=[y])
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_chance")
+def by_chance(x: F, y: F):
+    wp.launch(times_square, dim=x.shape, inputs=[x, random.random()], outputs=[y])
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_steps", scratch="tmp[n]")
+def by_steps(x: F, y: F, tmp: F):
+    wp.copy(y, x)
+    for _ in range(STATE.steps):
+        wp.copy(tmp, y)
+        wp.launch(blur, dim=x.shape, inputs=[tmp], outputs=[y])
+
+
+@warp_program("x[n], w[n] -> y[n]", name="program_again::by_order")
+def by_order(x: F, w: F, y: F):
+    a, b = (x, w) if STATE.steps % 2 else (w, x)
+    wp.launch(scale, dim=x.shape, inputs=[a, 2.0], outputs=[y])
+    wp.launch(product, dim=x.shape, inputs=[y, b], outputs=[y]) if STATE.steps > 2 else None
+
+
+def set_speed(value):
+    global SPEED
+    SPEED = value
+    STATE.s = value
+
+
+# --- another state ----------------------------------------------------------------------------------------------------
+
+
+@MODES
+@pytest.mark.parametrize("op", [by_global, by_attribute])
+def test_a_state_of_each_forward(mode, op):
+    run = mode(lambda x: op(x).sum())
+    x = leaf(torch.ones(4))
+    run(x).backward()  # the latest run is of this state, too
+    for _ in range(2):
+        losses = []
+        for value in (1.0, 2.0, 3.0):
+            set_speed(value)
+            losses.append(run(x))
+        close(torch.autograd.grad(losses[2], x)[0], torch.full((4,), 6.0))
+        with pytest.raises(GradientError, match=r"launch of times_square, had s = 1.0, and now 3.0"):
+            torch.autograd.grad(losses[0], x)
+        set_speed(2.0)
+        close(torch.autograd.grad(losses[1], x)[0], torch.full((4,), 4.0))
+
+
+@pytest.mark.parametrize("op", [by_global, by_attribute])
+def test_vjp_and_grad(op):
+    x = torch.ones(4)
+    _, pull = torch.func.vjp(op, x)
+    set_speed(100.0)
+    with pytest.raises(GradientError, match=r"had s = 3.0, and now 100.0"):
+        pull(torch.ones(4))
+    set_speed(3.0)
+    close(pull(torch.ones(4))[0], torch.full((4,), 6.0))
+    close(torch.func.grad(lambda x: op(x).sum())(x), torch.full((4,), 6.0))
+
+
+@pytest.mark.parametrize("op", [by_global, by_attribute])
+def test_second_derivatives(op):
+    x = leaf(torch.ones(4))
+    y = op(x).sum()
+    set_speed(5.0)
+    with pytest.raises(GradientError, match=r"had s = 3.0, and now 5.0"):
+        torch.autograd.grad(y, x, create_graph=True)
+    set_speed(3.0)
+    (first,) = torch.autograd.grad(y, x, create_graph=True)
+    set_speed(5.0)
+    with pytest.raises(GradientError, match=r"had s = 3.0, and now 5.0"):
+        torch.autograd.grad(first.sum(), x, retain_graph=True)
+    set_speed(3.0)
+    close(torch.autograd.grad(first.sum(), x)[0], torch.full((4,), 6.0))
+
+
+@MODES
+@pytest.mark.parametrize("op", [counted, by_chance])
+def test_a_program_that_is_never_the_same(mode, op):
+    x = leaf(torch.ones(4))
+    y = mode(lambda x: op(x).sum())(x)
+    with pytest.raises(GradientError, match="had s = "):
+        y.backward()
+    with pytest.raises(GradientError, match="had s = "):
+        torch.autograd.grad(op(x).sum(), x, create_graph=True)
+
+
+def test_other_steps_and_other_arrays():
+    x, w = leaf(torch.rand(4)), leaf(torch.rand(4))
+    y, z = by_steps(x).sum(), by_order(x, w).sum()
+    STATE.steps = 2
+    with pytest.raises(GradientError, match="it made 3 launches and calls, and now 5"):
+        y.backward()
+    with pytest.raises(GradientError, match=r"the launch of scale, had x = \('x', .*, and now \('w', "):
+        z.backward()
+
+
+# --- the same state ---------------------------------------------------------------------------------------------------
+
+
+@warp_program("x[n] -> y[n], z[n]", name="program_again::own_memory", scratch="tmp[n]")
+def own_memory(x: F, y: F, z: F, tmp: F, count: int, s: float):
+    """Memory that is freed while it runs, objects of its own, views, and state that is read."""
+    STATE.count += 1
+    for _ in range(count):
+        mine = wp.full(x.shape[0], s, dtype=float, device=x.device)
+        wp.launch(product, dim=x.shape, inputs=[x, mine], outputs=[tmp])
+        del mine
+        wp.HashGrid(4, 4, 4, device=x.device)
+    wp.copy(y[1:], tmp[1:])
+    wp.launch(times_square, dim=x.shape, inputs=[x, STATE.s], outputs=[z])
+
+
+@MODES
+def test_the_same_is_never_refused(mode):
+    def both(x, s):
+        y, z = own_memory(x, count=3, s=s)
+        return y.sum() + (own_memory(x * 2.0, count=2, s=2.0 * s)[1] * z).sum() + by_global(by_attribute(x)).sum()
+
+    run = mode(both)
+    for n, s in ((4, 1.0), (5, float("nan")), (4, -0.0), (4, 1.0)):
+        x = leaf(torch.rand(n))
+        run(x, s).backward()
+        if math.isnan(s):
+            continue
+        want = leaf(x.detach())
+        squares = 3.0 * want * want
+        ((want[1:] * s).sum() + (4.0 * squares * squares).sum() + (3.0 * squares * squares).sum()).backward()
+        close(x.grad, want.grad)
+
+
+def test_one_tensor_given_twice_and_others_in_between():
+    x = leaf(torch.rand(4))
+    losses = [by_order(x, x).sum() for _ in range(3)]
+    own_memory(torch.rand(7), count=1, s=1.0)
+    for loss in reversed(losses):
+        close(torch.autograd.grad(loss, x)[0], torch.full((4,), 2.0))
+
+
+def test_vmap_and_forward_mode_of_the_same():
+    x = torch.rand(3, 4)
+    close(torch.vmap(torch.func.grad(lambda x: by_attribute(x).sum()))(x), 6 * x)
+    close(torch.func.jacrev(lambda x: by_attribute(x).sum())(x[0]), 6 * x[0])
+    close(torch.func.hessian(lambda x: by_attribute(x).sum())(x[0]), 6 * torch.eye(4))
+    close(torch.func.jvp(by_global, (x[0],), (torch.ones(4),))[1], 6 * x[0])
