@@ -8,11 +8,11 @@ from typing import Any
 
 import warp as wp
 
-from ..effects.names import setter_as_store
+from ..effects.names import is_random, setter_as_store
 from ..private import warp_types
 from ..private.warp_source import is_function, parameters
 from ..private.warp_types import is_reference
-from .flow import Place, builtin_name, is_random, name, place
+from .flow import Place, builtin_name, name, place
 from .source import Source, calls_in
 
 
