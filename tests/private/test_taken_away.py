@@ -26,6 +26,7 @@ NAMES = (
     "torch._C._functorch.is_batchedtensor",
     "torch._C._functorch.is_functorch_wrapped_tensor",
     "torch._C._functorch.get_unwrapped",
+    "torch._C._functorch.maybe_get_level",
     "torch._C._is_any_autocast_enabled",
     "torch._C._is_alias_of",
     "torch._C._increment_version",
