@@ -46,6 +46,7 @@ NAMES = (
     "torch._C._dynamo.eval_frame._debug_get_cache_entry_list",
     "torch._foreach_zero_",
     "torch._library.utils.Kernel",
+    "torch._library.autograd.make_autograd_impl",
     "torch._library.simple_registry.singleton",
     "torch._functorch.autograd_function.custom_function_call_vmap_helper",
     "torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter",
