@@ -140,26 +140,32 @@ def _followed_here(tensor: torch.Tensor) -> str | None:
     return "has a tangent" if has_tangent(tensor) else None
 
 
-def _short_followed() -> Callable[[torch.Tensor], str | None]:
-    inner, level = torch._C._functorch.get_unwrapped, torch._C._functorch.maybe_get_level
+@functools.cache
+def _followed_further_out() -> Callable[[torch.Tensor], str | None]:
+    """Chosen at the first transform: what it imports is a good part of PyTorch."""
 
-    def followed(tensor: torch.Tensor) -> str | None:
-        here = _followed_here(tensor)
-        if here is not None or functorch_level() is None:
-            return here
+    def short() -> Callable[[torch.Tensor], str | None]:
         from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
-        interpreter: Any = retrieve_current_functorch_interpreter()
-        own = _is_wrapped(tensor) and level(tensor) == interpreter.level()
-        with interpreter.lower():
-            return followed(inner(tensor) if own else tensor)
+        inner, level = torch._C._functorch.get_unwrapped, torch._C._functorch.maybe_get_level
 
-    return followed
+        def below(tensor: torch.Tensor) -> str | None:
+            interpreter: Any = retrieve_current_functorch_interpreter()
+            own = _is_wrapped(tensor) and level(tensor) == interpreter.level()
+            with interpreter.lower():
+                return followed(inner(tensor) if own else tensor)
+
+        return below
+
+    chosen: Callable[[torch.Tensor], str | None] = either(short, lambda tensor: None)
+    return chosen
 
 
-followed: Callable[[torch.Tensor], str | None] = either(_short_followed, lambda: _followed_here)
-"""How a derivative of a tensor is asked for, at any level of transforms: it "requires grad" or "has a tangent"; None where
-none is. Where levels can't be told apart, the innermost is asked."""
+def followed(tensor: torch.Tensor) -> str | None:
+    """How a derivative of a tensor is asked for, at any level of transforms: it "requires grad" or "has a tangent"; None where
+    none is. Where levels can't be told apart, the innermost is asked."""
+    here = _followed_here(tensor)
+    return here if here is not None or functorch_level() is None else _followed_further_out()(tensor)
 
 
 # --- autograd ---------------------------------------------------------------------------------------------------------
