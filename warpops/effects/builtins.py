@@ -41,6 +41,9 @@ _LOCAL_ARRAYS = frozenset({"zeros", "ones", "empty", "full"})
 _DRAWS = ("rand", "poisson", "sample_")
 """Builtins that draw random numbers."""
 
+_RESULTS = ("svd", "qr3", "eig3", "quat_to_axis_angle")
+"""Builtins that leave their results in the variables that they are given behind the first."""
+
 _CHANGES_ARGUMENTS = (
     *_DRAWS,
     "mesh_query_",
@@ -352,6 +355,9 @@ def _plain(
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
                 if name.startswith(_DRAWS):
                     note_change(record, frame, given, node)
+                elif name.startswith(_RESULTS) and given.active and argument is not arguments.all_nodes[0]:
+                    message = f"'{argument.id}' held a value that the adjoint may need, and wp.{name} overwrites it"
+                    record.warn(Doubt("overwritten", site, message))
                 unknown = Unknown(f"a value set by {name}")
                 frame.env[argument.id] = replace(
                     given,
