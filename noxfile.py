@@ -1,9 +1,9 @@
 """The test suite over versions of Python, PyTorch, Warp and numpy, each in an environment of its own.
 
-nox -l                                                # what there is
-nox -t floors                                         # the oldest of everything
-nox -k "3.12 and 2.14" -- tests/calls -x              # some of it; what follows -- goes to pytest
-nox                                                   # all of it
+    nox -l                                                # what there is
+    nox -t floors                                         # the oldest of everything
+    nox -k "3.12 and 2.14" -- tests/calls -x              # some of it; what follows -- goes to pytest
+    nox                                                   # all of it
 """
 
 from __future__ import annotations
