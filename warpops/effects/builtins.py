@@ -38,14 +38,10 @@ from .wholes import note_change
 
 _LOCAL_ARRAYS = frozenset({"zeros", "ones", "empty", "full"})
 
-_DRAWS = ("rand", "poisson", "sample_")
-"""Builtins that draw random numbers."""
-
 _RESULTS = ("svd", "qr3", "eig3", "quat_to_axis_angle")
 """Builtins that leave their results in the variables that they are given behind the first."""
 
 _CHANGES_ARGUMENTS = (
-    *_DRAWS,
     "mesh_query_",
     "bvh_query_",
     "hash_grid_query_",
@@ -344,16 +340,16 @@ def _plain(
         if isinstance(value, Array) and value is not skip:
             access.escape(record, value, site)
     values = _numbers(record, frame, arguments, node)
-    if name.startswith(_DRAWS):  # of the state nothing is needed: the numbers drawn have no gradient in it
+    drawn = is_random(name)
+    if drawn:  # of the state nothing is needed: the numbers drawn have no gradient in it
         values = [replace(v, tokens=frozenset(t for t in v.tokens if not isinstance(t, Component))) for v in values]
     form = numbers.computed(values, frame.code.text(node))
     result = numbers.differentiated(record, name, values, numbers.mixed(values, form), site)
-    drawn = is_random(name)
     if drawn or name.startswith(_CHANGES_ARGUMENTS):
         changed = list(zip(arguments.all_nodes, arguments.values, strict=True))
         for argument, given in changed[:1] if drawn and arguments.nodes else changed:
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
-                if name.startswith(_DRAWS):
+                if drawn:
                     note_change(record, frame, given, node)
                 elif name.startswith(_RESULTS) and given.active and argument is not arguments.all_nodes[0]:
                     message = f"'{argument.id}' held a value that the adjoint may need, and wp.{name} overwrites it"
