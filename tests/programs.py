@@ -109,6 +109,24 @@ def combine(pair: Pair, y: wp.array[float]):
     y[i] = pair.a[i] * pair.b[i] * pair.s
 
 
+@wp.kernel
+def spread(grid: wp.uint64, p: wp.array[wp.vec3], y: wp.array[float]):
+    i = wp.tid()
+    total = float(0.0)
+    for j in wp.hash_grid_query(grid, p[i], 2.0):
+        d = p[i] - p[j]
+        total += wp.dot(d, d)
+    y[i] = total
+
+
+@wp.kernel
+def height(mesh: wp.uint64, p: wp.array[wp.vec3], y: wp.array[float]):
+    i = wp.tid()
+    query = wp.mesh_query_point(mesh, p[i], 1.0e6)
+    if query.result:
+        y[i] = wp.length(p[i] - wp.mesh_eval_position(mesh, query.face, query.u, query.v))
+
+
 @warp_program("x[n] -> y[n]", scratch="tmp[n]")
 def blur_twice(x: wp.array[float], y: wp.array[float], tmp: wp.array[float]):
     """Two launches over one scratch array."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 import warp as wp
 
+from programs import height, spread
 from support import close
 from warpops import ArgumentError, GradientError, warp_program
 
@@ -20,16 +21,6 @@ def warp_ready():
 
 
 @wp.kernel
-def spread(grid: wp.uint64, p: Points, y: F):
-    i = wp.tid()
-    total = float(0.0)
-    for j in wp.hash_grid_query(grid, p[i], 2.0):
-        d = p[i] - p[j]
-        total += wp.dot(d, d)
-    y[i] = total
-
-
-@wp.kernel
 def spread_of_first(grids: wp.array[wp.uint64], p: Points, y: F):
     i = wp.tid()
     total = float(0.0)
@@ -37,14 +28,6 @@ def spread_of_first(grids: wp.array[wp.uint64], p: Points, y: F):
         d = p[i] - p[j]
         total += wp.dot(d, d)
     y[i] = total
-
-
-@wp.kernel
-def height(mesh: wp.uint64, p: Points, y: F):
-    i = wp.tid()
-    query = wp.mesh_query_point(mesh, p[i], 1.0e6)
-    if query.result:
-        y[i] = wp.length(p[i] - wp.mesh_eval_position(mesh, query.face, query.u, query.v))
 
 
 @warp_program("p[n] -> y[n]")

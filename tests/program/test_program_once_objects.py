@@ -9,7 +9,7 @@ import torch
 import warp as wp
 
 from cuda_stand_in import StandIn
-from programs import blur, blur_reference, blur_twice, ping_pong
+from programs import blur, blur_reference, blur_twice, height, ping_pong, spread
 from support import check_against, close, leaf
 from test_program_once import program
 from warpops import ArgumentError
@@ -19,24 +19,6 @@ Points = wp.array[wp.vec3]
 
 
 # --- objects of Warp --------------------------------------------------------------------------------------------------
-
-
-@wp.kernel
-def spread(grid: wp.uint64, p: Points, y: F):
-    i = wp.tid()
-    total = float(0.0)
-    for j in wp.hash_grid_query(grid, p[i], 2.0):
-        d = p[i] - p[j]
-        total += wp.dot(d, d)
-    y[i] = total
-
-
-@wp.kernel
-def height(mesh: wp.uint64, p: Points, y: F):
-    i = wp.tid()
-    query = wp.mesh_query_point(mesh, p[i], 1.0e6)
-    if query.result:
-        y[i] = wp.length(p[i] - wp.mesh_eval_position(mesh, query.face, query.u, query.v))
 
 
 @program("grid", "p[n] -> y[n]")
