@@ -93,6 +93,72 @@ def test_a_registration_is_interrupted_at_every_line(tmp_path):
     assert int(printed.split("interrupted")[-1]) > 100
 
 
+COLLECTED = """
+import gc, sys
+import torch
+import warp as wp
+import kernels
+from warpops import warp_op
+from warpops.register import plain, registration, unregister
+
+OURS = {module.__file__ for module in (plain, registration, unregister)}
+X = torch.tensor([1.0, 3.0])
+
+
+@wp.kernel
+def scaled(x: wp.array[float], factor: float, y: wp.array[float]):
+    i = wp.tid()
+    y[i] = factor * x[i]
+
+
+def define(kernel):
+    return warp_op(kernel, "x[n] -> y[n]", dim="n", name="faults::collected")
+
+
+def trial(wanted):
+    \"""Two ops in turn, so that the plain operator is another after each; one is collected at a line.\"""
+    first, older = define(kernels.square), [define(scaled)]
+    del first
+    lines = []
+
+    def line(frame, event, value):
+        if event == "line":
+            lines.append((frame.f_code.co_filename, frame.f_lineno))
+            if len(lines) == wanted:
+                older.clear()
+                gc.collect()
+        return line
+
+    def call(frame, event, value):
+        inside = lines or frame.f_code.co_qualname == "Registration._register"
+        return line if inside and frame.f_code.co_filename in OURS else None
+
+    sys.settrace(call)
+    newest = define(kernels.square)
+    sys.settrace(None)
+    assert torch.ops.faults.collected(X).tolist() == newest(X).tolist() == [1.0, 9.0], wanted
+    assert torch.ops.faults.collected.default(X).tolist() == [1.0, 9.0], wanted
+    return lines
+
+
+gc.collect()
+gc.freeze()
+gc.disable()
+trial(0)
+lines = trial(0)
+places = {place: number for number, place in reversed(list(enumerate(lines, 1)))}
+for wanted in sorted(places.values()):
+    trial(wanted)
+print("collected", len(places))
+"""
+
+
+def test_an_op_is_collected_at_every_line_of_a_registration_of_its_name(tmp_path):
+    """The collector may come at any time: then the plain name was defined twice, and was lost for good."""
+    printed = run_script(COLLECTED, tmp_path / "collected.py")
+    assert int(printed.split("collected")[-1]) > 100
+
+
 def test_a_backward_that_cannot_be_registered_leaves_the_op_as_it_was(monkeypatch):
     op = warp_op(kernels.square, "x[n] -> y[n]", dim="n", name="faults::kept")
     x = torch.tensor([3.0], requires_grad=True)

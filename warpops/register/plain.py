@@ -30,8 +30,10 @@ def check_free(name: str) -> None:
     Raises:
         SignatureError: an operator of another library's is called so.
     """
+    if not torch_registry.is_defined(name):
+        return
     there = _registered.get(name)
-    if (there is None or not is_there(there)) and torch_registry.is_defined(name):
+    if there is None or not is_there(there):
         raise SignatureError(
             f"{name}: the name is taken by an operator of another library, {name}.default; give the op another with "
             f"name='namespace::op'"

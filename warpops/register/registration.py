@@ -35,7 +35,7 @@ from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .plain import check_free, follow
-from .unregister import Registered, Shim, register
+from .unregister import Registered, Shim, quiet, register
 
 FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
 """By the suffix of an operator's name."""
@@ -123,9 +123,10 @@ class Registration:
         if self.order is None:
             register(self.namespace, named, self._fill)
             return
-        check_free(self.name)
         moved = functools.partial(follow, self.namespace, self.basename)
-        register(self.namespace, named, self._fill, self.order, moved)
+        with quiet():
+            check_free(self.name)
+            register(self.namespace, named, self._fill, self.order, moved)
         moved()
 
     def _fill(self, operators: Registered) -> tuple[dict[str, Any], Lease]:

@@ -114,14 +114,14 @@ def register(
         released: called once nothing can call them any more.
     """
     operators = Registered(namespace, schemas, order, released)
-    with _quiet():
+    with quiet():
         _define(operators, fill)
     return operators
 
 
 def take_out(operators: Registered) -> None:
     """Take operators out now, since one of their names is to be defined anew."""
-    with _quiet():
+    with quiet():
         if operators in _known:
             spare = None
             if not all(entry in _entries for entry in operators.entries):
@@ -144,24 +144,32 @@ def newest(namespace: str, name: str) -> Registered | None:
 
 
 def when_quiet(act: Callable[[], None]) -> None:
-    """Do what defines operators: now, or once what is being registered is there."""
+    """Do what changes a name: now, or once what is being registered is there."""
     with _lock:
         _later.append(act)
         _sweep()
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Nothing is removed inside of it."""
-    global _registering
+def quiet() -> Iterator[None]:
+    """Nothing is removed inside of it, nor done that waits, whatever the garbage collector finds."""
     with _lock:
         try:
-            _registering = True
-            yield
+            with _held():
+                yield
         finally:
-            # No counter: one that an interrupt left behind would be wrong for good.
-            _registering = False
             _sweep()
+
+
+@contextlib.contextmanager
+def _held() -> Iterator[None]:
+    global _registering
+    before = _registering  # no counter: one that an interrupt left behind would be wrong for good
+    try:
+        _registering = True
+        yield
+    finally:
+        _registering = before
 
 
 def _define(operators: Registered, fill: Fill) -> Any:
@@ -217,12 +225,17 @@ def release(operators: Registered) -> None:
     with _lock:
         if operators in _known:
             _waiting[operators] = None
-            called = _uncallable(operators)
-            _publish(operators.namespace, operators.name)
-            _empty(operators)
-            if called:
-                operators.released()
-        _sweep()
+        when_quiet(functools.partial(_let_go, operators))
+
+
+def _let_go(operators: Registered) -> None:
+    """Have the name stand for what is left of it."""
+    if operators in _known:
+        called = _uncallable(operators)
+        _publish(operators.namespace, operators.name)
+        _empty(operators)
+        if called:
+            operators.released()
 
 
 def _entry(schema: torch.FunctionSchema) -> str:
@@ -231,15 +244,25 @@ def _entry(schema: torch.FunctionSchema) -> str:
 
 
 def _sweep() -> None:
+    """Do what waits, one thing after the other: the garbage collector may come in the middle of each."""
     if _registering:
         return
-    while _later:
-        _later.pop()()
-    if torch_registry.parse_schema is None:
-        return
-    for operators in list(_waiting):
-        if operators in _waiting and all(entry in _entries for entry in operators.entries):
-            _remove(operators)
+    with _held():
+        while act := _waits():
+            act()
+    if _later:
+        _sweep()
+
+
+def _waits() -> Callable[[], None] | None:
+    """What can be done next: names first, then one removal."""
+    if _later:
+        return _later.pop()
+    if torch_registry.parse_schema is not None:
+        for operators in list(_waiting):
+            if all(entry in _entries for entry in operators.entries):
+                return functools.partial(_remove, operators)
+    return None
 
 
 def _remove(operators: Registered) -> None:
