@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import warp as wp
@@ -12,6 +11,7 @@ import warp as wp
 from ..private.warp_source import overload
 from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
+from .arguments import Arguments
 from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown, replace
 from .model import Site
 from .record import Frame, Record
@@ -40,7 +40,7 @@ from .wholes import note_change
 def _note_handle(record: Record, name: str, arguments: Arguments) -> None:
     """Note what a kernel argument is the id of."""
     kind = row(name).handle
-    value = _argument(arguments, "id", 0) if kind else None
+    value = arguments.find("id", 0) if kind else None
     if not isinstance(value, Value):
         return
     if isinstance(value.form, Affine) and isinstance(value.form.base, Arg) and value.form.offset == 0:
@@ -94,12 +94,6 @@ def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) 
         else:
             found.append(access.as_number(record, frame, value, node))
     return found
-
-
-def _argument(arguments: Arguments, name: str, position: int) -> Abstract | None:
-    if name in arguments.keywords:
-        return arguments.keywords[name]
-    return arguments.positional[position] if position < len(arguments.positional) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -170,7 +164,7 @@ def _forms(
 
 
 def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "arr", 0)
+    array = arguments.find("arr", 0)
     site = frame.code.site(node)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
@@ -195,7 +189,7 @@ def _old_value(name: str, root: str, site: Site) -> Doubt:
 
 
 def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "arr", 0)
+    array = arguments.find("arr", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     rest = [v for v in arguments.values if v is not array]
@@ -206,7 +200,7 @@ def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, 
 
 
 def _view(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "arr", 0)
+    array = arguments.find("arr", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     forms, tokens = _forms(record, frame, array, [v for v in arguments.values if v is not array], node)
@@ -225,8 +219,8 @@ def _mesh(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
 
 
 def _local_array(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    dtype = getattr(_argument(arguments, "dtype", 1), "value", None)
-    shape = _argument(arguments, "shape", 0)
+    dtype = getattr(arguments.find("dtype", 1), "value", None)
+    shape = arguments.find("shape", 0)
     ndim = len(shape.items) if isinstance(shape, Tuple) else 1
     return Array(frozenset(), ndim, dtype, local=True)
 
@@ -234,7 +228,7 @@ def _local_array(record: Record, frame: Frame, name: str, arguments: Arguments, 
 def _reads_all(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     reads = row(name).reads
     assert reads is not None
-    array = _argument(arguments, *reads)
+    array = arguments.find(*reads)
     if isinstance(array, Array):
         access.read(record, frame, array, (), frame.code.site(node), view=True)
     return _plain(record, frame, name, arguments, node, skip=array)
@@ -245,7 +239,7 @@ def _reads_all(record: Record, frame: Frame, name: str, arguments: Arguments, no
 
 
 def _tile_load(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "a", 0)
+    array = arguments.find("a", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     _plain(record, frame, name, arguments, node, skip=array)
@@ -254,7 +248,7 @@ def _tile_load(record: Record, frame: Frame, name: str, arguments: Arguments, no
 
 
 def _tile_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "a", 0)
+    array = arguments.find("a", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     active = any(is_active(v) for v in arguments.values)
@@ -330,7 +324,7 @@ def _plain(
     )
 
 
-_Handler = Callable[[Record, Frame, str, "Arguments", ast.Call, bool], Abstract]
+_Handler = Callable[[Record, Frame, str, Arguments, ast.Call, bool], Abstract]
 
 CASTS = ("integer", "narrow", "float")
 
@@ -353,21 +347,3 @@ HANDLERS: dict[str, _Handler] = {
     "tile atomic": _tile_store,
 }
 """By the forms of ``tables``."""
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """A call's arguments: values, and the nodes that they come from where there is one each."""
-
-    positional: tuple[Abstract, ...]
-    keywords: dict[str, Abstract]
-    nodes: tuple[ast.expr | None, ...]
-    keyword_nodes: dict[str, ast.expr]
-
-    @property
-    def values(self) -> tuple[Abstract, ...]:
-        return (*self.positional, *self.keywords.values())
-
-    @property
-    def all_nodes(self) -> tuple[ast.expr | None, ...]:
-        return (*self.nodes, *self.keyword_nodes.values())
