@@ -198,7 +198,8 @@ def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[
         else:
             shape = tuple(tensor.shape)
         strides = dense = dense_strides(shape)
-        if not (tensor is None or way == "backward" or (way == "forward" and slot.role == "inout")):
+        # The rows of a null array are null, as its dense strides say: PyTorch's are 1 and more.
+        if not (tensor is None or way == "backward" or (way == "forward" and slot.role == "inout") or 0 in shape):
             strides = tensor.stride()
             loose = any(strides[axis] != dense[axis] for axis in range(rank, len(shape)) if shape[axis] != 1)
             if loose and slot.is_input:

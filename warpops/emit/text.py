@@ -83,8 +83,8 @@ class Text:
         self._lines: list[str] = []
         self._indent = 0
         self._free: dict[tuple[str, str], str] = {}
-        self._lets: list[tuple[int, str]] = []
-        """Names of the function being written that are wanted only if something says them, with their lines."""
+        self._lets: list[tuple[int, tuple[str, ...], str]] = []
+        """Names of the function being written that are wanted only if something says them, with their lines and values."""
 
     def free(self, name: str, kind: str = "") -> str:
         """``name``, or a variation of it that nothing of another kind has; the same one for the same name and kind."""
@@ -114,8 +114,13 @@ class Text:
 
     def let(self, name: str, value: str) -> None:
         """Name a value, if what is written in the function after it says that name."""
-        self._lets.append((len(self._lines), name))
+        self._lets.append((len(self._lines), (name,), ""))
         self.add(f"{name} = {value}")
+
+    def unpack(self, names: Sequence[str], value: str) -> None:
+        """Name the parts of a value; what the function doesn't say after it is ``_``."""
+        self._lets.append((len(self._lines), tuple(names), value))
+        self._lines.append("    " * self._indent)
 
     def blank(self) -> None:
         self._lines.append("")
@@ -143,8 +148,12 @@ class Text:
             self._lines += ["", ""]
         with self.indented(f"def {name}({', '.join(parameters)}):"):
             yield
-        for line, name in reversed(self._lets):
-            if not any(re.search(rf"\b{name}\b", later) for later in self._lines[line + 1 :]):
+        for line, names, value in reversed(self._lets):
+            later = "\n".join(self._lines[line + 1 :])
+            said = [name if re.search(rf"\b{name}\b", later) else "_" for name in names]
+            if value:
+                self._lines[line : line + 1] = wrapped(f"{self._lines[line]}{', '.join(said)} = {value}")
+            elif said == ["_"]:
                 del self._lines[line]
         self._lets.clear()
 
