@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
@@ -9,11 +10,13 @@ import torch
 
 from ..errors import GradientError
 from ..kernel.signature import inspect_kernel
-from ..private import locks, warp_code, warp_source
+from ..private import locks, warp_code, warp_source, warp_types
 from ..private.told import while_building
 from ..rewrite.adjoint import AdjointKernel, make_adjoint
 from ..rewrite.model import AdjointPlan
 from ..rewrite.source import users_line
+from . import devices
+from .kept import launch_kept
 from .launcher import Launcher
 
 _lock = locks.reentrant()
@@ -84,12 +87,27 @@ class Reverse:
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         launcher = self.launcher
         assert not isinstance(self.plan, str)
+        if math.prod(dims) == 0:
+            return
         if not launcher.is_loaded(device):
             try:
                 launcher.preload(device)
             except Exception as error:
                 raise _failed(self.kernel, self.plan, _made.get(warp_source.definition(self.kernel)), error) from error
-        launcher.adjoint(device, dims, arguments, adjoints)
+        if not self.counts:
+            launcher.adjoint(device, dims, arguments, adjoints)
+            return
+        given, cotangents = (warp_types.unpack_arguments(self.kernel, b, launcher.layout.offsets) for b in (arguments, adjoints))
+        warp_device, block_dim = launcher.place(device)
+        stream = devices.current_stream(device, warp_device)
+        made = adjoint_kernel(self.kernel, self.plan)
+        options = {"dim": dims or (1,), "device": warp_device, "stream": stream, "block_dim": block_dim}
+        launch_kept(made, self.plan, given, cotangents, device, options)
+
+    @property
+    def counts(self) -> bool:
+        """What is launched has to be told of how much it will keep."""
+        return not isinstance(self.plan, str) and bool(self.plan.kept)
 
     @property
     def text(self) -> str:

@@ -176,6 +176,17 @@ def unpack_argument(warp_type: Any, packed: bytes, offset: int) -> Any:
     return value.value
 
 
+def unpack_arguments(kernel: Any, packed: bytes, offsets: Sequence[int]) -> list[Any]:
+    """A kernel's arguments as ``wp.launch`` takes them."""
+    return [unpack_argument(t, packed, offset) for (_, t), offset in zip(argument_types(kernel), offsets, strict=False)]
+
+
+def described(array: Any) -> Any:
+    """A descriptor of an array's (or of another descriptor's), which may be changed."""
+    found = array if isinstance(array, _types.array_t) else array.__ctype__()
+    return _types.array_t.from_buffer_copy(found)
+
+
 def struct_layout(warp_types: list[Any]) -> Any:
     """The ctypes structure that Warp's CPU launch builds from a kernel's arguments, in their order."""
     fields = [(f"a{i}", argument_ctype(t)) for i, t in enumerate(warp_types)]
