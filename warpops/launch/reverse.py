@@ -97,7 +97,9 @@ class Reverse:
         if not self.counts:
             launcher.adjoint(device, dims, arguments, adjoints)
             return
-        given, cotangents = (warp_types.unpack_arguments(self.kernel, b, launcher.layout.offsets) for b in (arguments, adjoints))
+        given, cotangents = (
+            warp_types.unpack_arguments(self.kernel, b, launcher.layout.offsets) for b in (arguments, adjoints)
+        )
         warp_device, block_dim = launcher.place(device)
         stream = devices.current_stream(device, warp_device)
         made = adjoint_kernel(self.kernel, self.plan)

@@ -13,7 +13,8 @@ from ..arguments.handle import check_unchanged, remember, stamp
 from ..effects import Effects
 from ..errors import GradientError, SignatureError
 from ..launch import switch
-from ..launch.reverse import load
+from ..launch.kept import launch_kept
+from ..launch.reverse import adjoint_kernel, load
 from ..private import warp_code, warp_types
 from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
 from ..rewrite.loops import choose_adjoint
@@ -376,7 +377,7 @@ class Run:
         private: list[Any] = []
         arrays = [self._rebuild(argument, private) for argument in event.arguments]
         adjoints: list[Any] = []
-        for (label, _), array in zip(warp_types.argument_types(kernel), arrays, strict=True):
+        for (label, _), array in zip(warp_types.argument_types(event.kernel), arrays, strict=True):
             known = choice.effects.arrays.get(label)
             if isinstance(array, wp.array):
                 if array.grad is not None and known is not None and known.misled:
@@ -386,6 +387,13 @@ class Run:
                 adjoints.append(None if known is not None and known.attached_alone else array.grad)
             else:
                 adjoints.append(array._cls() if is_struct_instance(array) else None)
+        if choice.plan is not None and choice.plan.kept:
+            if self.take is not None:
+                self.take.refuse("a gradient that keeps what stores overwrite")
+            made = adjoint_kernel(event.kernel, choice.plan)
+            options = {"dim": event.dim, "device": self.device, "stream": self.stream, **event.options}
+            launch_kept(made, choice.plan, arrays, adjoints, torch.device(wp.device_to_torch(self.device)), options)
+            return
         call = {"kernel": kernel, "dim": event.dim, "inputs": arrays, "adj_inputs": adjoints, "stream": self.stream}
         call |= {"adjoint": True, "record_tape": False, **event.options}
         _, uses = uses_of(event.kernel)

@@ -213,8 +213,8 @@ class Writer:
             element = self._element_type(array)
             return ast.Call(name(self.type_name(element)), [value], []) if _is_number(element) else value
 
-        def typed(variable: str, array: str) -> None:
-            self.types[variable] = self._element_type(array)
+        def typed(variable: str, array: str | None) -> None:
+            self.types[variable] = wp.int32 if array is None else self._element_type(array)
 
         made = as_kept(source, self.plan.kept, self.plan.threads, self.warp, cast, typed)
         for kept in made:

@@ -35,7 +35,7 @@ class Uses:
 
     def __init__(self, source: Source, array_stores: Iterable[Place]) -> None:
         self.source = source
-        self._array_stores = frozenset(array_stores)
+        self._array_stores = frozenset(array_stores) | source.stored
 
     def stores_to_array(self, node: ast.AST) -> bool:
         return isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and place(node) in self._array_stores

@@ -93,7 +93,9 @@ def _run_once(effects: Effects) -> Effects:
 
 def _run_again(effects: Effects, arrays: Mapping[str, int]) -> Effects:
     """The stores to these arrays run again."""
-    return replace(effects, arrays={n: replace(a, replayed=a.replayed or n in arrays) for n, a in effects.arrays.items()})
+    return replace(
+        effects, arrays={n: replace(a, replayed=a.replayed or n in arrays) for n, a in effects.arrays.items()}
+    )
 
 
 def _is_cured(hazard: Hazard, kept: Mapping[str, int]) -> bool:

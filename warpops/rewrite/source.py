@@ -57,6 +57,8 @@ class Source:
     """Arrays whose stores keep what they overwrite, each with the variable that says how much was kept."""
     keepers: set[str] = field(default_factory=set)
     """The functions that they call."""
+    stored: set[tuple[int, int]] = field(default_factory=set)
+    """Where they are."""
 
     @property
     def parameters(self) -> list[str]:
