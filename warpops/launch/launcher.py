@@ -121,7 +121,7 @@ class Launcher:
         if switch.scopes:
             return None
         if explicit is not None and self.reverse is not None:
-            own: Launcher | None = self.reverse.launcher
+            own: Launcher = self.reverse.launcher
             if self.reverse.counts:
                 return None
             return own.recall(device, dims, descriptors, explicit, apart)

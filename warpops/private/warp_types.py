@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import warp as wp

@@ -279,7 +279,7 @@ class Run:
             warn_once(
                 (self.op, "a mesh"),
                 f"{self.op}: the program makes a mesh of arrays that require a gradient, which they don't get from what "
-                f"the kernel {kernel.key} asks the mesh",
+                f"the kernel {kernel.key} asks the mesh; read the vertices from an array argument",
             )
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
@@ -363,7 +363,7 @@ class Run:
             warn_once(
                 (self.op, kernel.key),
                 f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazards[0].site}: "
-                f"{hazards[0].message}",
+                f"{hazards[0].advised}",
             )
         if not warp_code.backward_enabled(kernel):
             raise GradientError(

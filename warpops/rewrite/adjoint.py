@@ -19,8 +19,8 @@ from ..private import warp_built, warp_code, warp_types
 from ..private.warp_source import declared_overloads, is_function
 from .builtins import cast_unrolled, replace_builtins, setters_as_stores, states_by_value
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
-from .locals import as_vectors, local_arrays, stores_into
 from .kept import Kept, as_kept
+from .locals import as_vectors, local_arrays, stores_into
 from .memory import Toolbox
 from .model import AdjointPlan, FunctionPlan
 from .own import as_variables

@@ -32,7 +32,6 @@ from .small import small_loops
 from .source import Source, UnreadableError, read
 from .views import viewed_calls
 
-
 OVERWRITTEN = ("restored", "overwritten")
 """The kinds of hazards that there are because an element is stored to again."""
 NO_ARRAYS: Mapping[str, int] = MappingProxyType({})
@@ -100,7 +99,7 @@ def _run_again(effects: Effects, arrays: Mapping[str, int]) -> Effects:
 
 def _is_cured(hazard: Hazard, kept: Mapping[str, int]) -> bool:
     """Whether a hazard is of what a store has overwritten, where that is kept."""
-    return hazard.kind in OVERWRITTEN and all(a in kept for a in hazard.arrays)
+    return hazard.kind in OVERWRITTEN and bool(hazard.arrays) and all(a in kept for a in hazard.arrays)
 
 
 def _kept(kernel: Any, effects: Effects) -> dict[str, int]:
