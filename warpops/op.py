@@ -16,7 +16,7 @@ from .calls.instances import Instance, Instances
 from .calls.own_backward import registered
 from .calls.packaged import packaged_op
 from .calls.ways import OwnBackward, Ways
-from .errors import GradientError, SignatureError
+from .errors import GradientError, SignatureError, did_you_mean
 from .explain import explain
 from .names import choose_name, enter, hidden_name, lock
 from .plan.model import OpPlan
@@ -165,14 +165,21 @@ class WarpOp:
             raise
 
     def _check_binding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise Python's own error for arguments that can't be bound, where the results were given, with what to do."""
+        """Raise Python's own error for arguments that can't be bound, and what to do about it."""
         try:
             self.__signature__.bind(*args, **kwargs)
         except TypeError:
             results = self._plan.results
             given = [name for name in kwargs if name == "out" or name in results]
-            if not given and len(args) <= len(self.__signature__.parameters):
-                return
+            known = self.__signature__.parameters
+            if not given and len(args) <= len(known):
+                unknown = next((name for name in kwargs if name not in known), None)
+                if unknown is None:
+                    return
+                hint = did_you_mean(unknown, known, ".")
+                raise TypeError(
+                    f"{self.name}() got an unexpected keyword argument '{unknown}'{hint} It takes {self.__signature__}"
+                ) from None
             what = f"argument {given[0]!r}" if given else f"{len(args)} positional arguments"
             returned = ", ".join(f"'{name}'" for name in results) or "nothing"
             raise TypeError(

@@ -63,7 +63,7 @@ def refuse_mutation(ways: Ways, arguments: tuple[Any, ...]) -> None:
             )
         raise GradientError(
             f"{ways.name}: argument '{slot.label}' {how}, and an op that only changes arrays in place has no output to "
-            f"carry it; {call}{'or ' if call else ''}pass {slot.name}.detach()"
+            f"carry it; {call}pass {slot.name}.detach(), or make what is changed in-out in the signature, for a gradient"
         )
 
 
