@@ -85,7 +85,7 @@ def _launcher(op: str, plan: OpPlan) -> Launcher:
     launcher.suspects = plan.suspects
     launcher.checked = Checked(op, plan.kernel.kernel, plan.proven, *options)
     if plan.adjoint is not None:
-        launcher.reverse = Reverse(plan.kernel.kernel, plan.adjoint, *options)
+        launcher.reverse = Reverse(op, plan.kernel.kernel, plan.adjoint, *options)
     return launcher
 
 
