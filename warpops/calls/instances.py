@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.conversions import to_device
+from ..arguments.conversions import existing, to_device
 from ..emit.again import Again
 from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
@@ -136,7 +136,7 @@ class Instances:
         where = to_device(op, device) if device is not None else torch.get_default_device()
         if where.type not in ("cpu", "cuda"):
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {where}")
-        self.only.launcher.preload(where)
+        self.only.launcher.preload(existing(op, where))
 
     def when_made(self, told: Callable[[Instance], None]) -> None:
         """Tell of the one instance as soon as there is one."""
