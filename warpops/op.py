@@ -51,7 +51,9 @@ class WarpOp:
         only: Callable[[str], Instance] | None,
         backward: OwnBackward | None = None,
         hidden: str | None = None,
+        title: str | None = None,
     ) -> None:
+        """``hidden``: the name of one that was made for another op, which no list shows, and ``title`` what messages call it."""
         kernel = plan.kernel
         with lock:
             if hidden is not None:
@@ -59,7 +61,8 @@ class WarpOp:
             else:
                 self._named = choose_name(plan.declaration.name, kernel)
             self.name = self._named.name
-            self._instances = Instances(self.name, plan, make, only)
+            self._title = title
+            self._instances = Instances(title or self.name, plan, make, only)
             self._register(plan, backward, None)
             enter(self, self._named)
         self.__name__, self.__qualname__, self.__module__ = plan.name, kernel.qualname, kernel.module
@@ -77,6 +80,7 @@ class WarpOp:
             *(self.name, plan, self._instances, _transforms, backward, vmap),
             order=named.order,
             numbered=named.numbered,
+            title=self._title,
         )
         self._plan, self._backward, self._vmap = plan, backward, vmap
         self._registration, self._call = made, made.call
