@@ -93,10 +93,7 @@ def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
         raise GradientError(
             f"{ways.name}: a graph that was traced without tangents has none to give; take them in eager code"
         )
-    if torch.is_grad_enabled() and any(
-        slot.differentiable and value is not None and value.requires_grad
-        for slot, value in zip(plan.inputs, arguments, strict=False)
-    ):
+    if torch.is_grad_enabled() and _requires_grad(plan.gradient_places, arguments):
         if plan.mutated or len(plan.returned) != len(plan.results):
             raise GradientError(
                 f"{ways.name}: a graph that was traced without gradients can't be differentiated; trace it with "
@@ -104,3 +101,11 @@ def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
             )
         return ways.live().function().apply(*arguments)
     return ways.ops.forward.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments)
+
+
+def _requires_grad(places: tuple[int, ...], arguments: tuple[Any, ...]) -> bool:
+    for place in places:
+        value = arguments[place]
+        if value is not None and value.requires_grad:
+            return True
+    return False
