@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 WIDTH = 120
+_WORD = re.compile(r"\w+")
 _BREAK = re.compile(r"(?<=,) | (?=(?:or|and|if|else) )")
 
 
@@ -143,9 +144,15 @@ class Text:
             self._lines += ["", ""]
         with self.indented(f"def {name}({', '.join(parameters)}):"):
             yield
+        said: set[str] = set()
+        last = len(self._lines)
         for line, name in reversed(self._lets):
-            if not any(re.search(rf"\b{name}\b", later) for later in self._lines[line + 1 :]):
+            said.update(_WORD.findall("\n".join(self._lines[line + 1 : last])))
+            if name in said:
+                said.update(_WORD.findall(self._lines[line]))
+            else:
                 del self._lines[line]
+            last = line
         self._lets.clear()
 
     @contextlib.contextmanager
