@@ -27,7 +27,12 @@ def special(ways: Ways, arguments: tuple[Any, ...]) -> Any:
 
 def has_tangents(arguments: tuple[Any, ...]) -> bool:
     """Whether a tensor carries a forward-mode tangent."""
-    return any(isinstance(value, torch.Tensor) and torch_modes.has_tangent(value) for value in arguments)
+    if torch_modes.forward_ad._current_level < 0:
+        return False
+    for value in arguments:
+        if isinstance(value, torch.Tensor) and torch_modes.has_tangent(value):
+            return True
+    return False
 
 
 def cast(ways: Ways, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
