@@ -68,10 +68,12 @@ def refuse(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None)
     measure(op, plan, values, device)
 
 
-# --- one argument -----------------------------------------------------------------------------------------------------
-
-
-# --- arguments together -----------------------------------------------------------------------------------------------
+def to_device(op: str, value: Any) -> torch.device:
+    """What ``torch.device`` makes of an argument ``device``."""
+    try:
+        return torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {value!r}") from None
 
 
 def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> torch.device:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..arguments.vector import nestings
+from ..arguments.kinds import kind_of
 from ..kernel.signature import MISSING
 from ..plan.model import OpPlan, Slot
 from .function import FunctionWriter
@@ -130,52 +130,10 @@ class CallWriter(FunctionWriter):
     def _emit_traced(self) -> None:
         """What Dynamo traces: refusals that PyTorch's parser has no words for, guards on floats, one call."""
         text, plan = self.text, self.plan
-        tensor = self.use("Tensor")
-        for index, slot in enumerate(plan.inputs):
-            if slot.is_array:
-                test = f"isinstance({slot.name}, {tensor})"
-                if slot.optional:
-                    test = f"({slot.name} is None or {test})"
-            elif slot.role == "tensor_scalar":
-                text.add(f"{slot.name} = {self.use('traced_tensor')}({slot.name})")
-                continue
-            elif slot.leaf.kind == "vector":
-                text.add(f"{slot.name} = {self.use('traced_value')}({slot.name})")
-                test = f"isinstance({slot.name}, (list, tuple))"
-            elif slot.leaf.kind == "handle":
-                text.add(f"{slot.name} = {self.use('handle')}({slot.name})")
-                test = f"isinstance({slot.name}, {self.use('INTS')})"
-            else:
-                scalar = slot.leaf.scalar
-                kind = "int" if slot.role == "size" else ("float" if scalar is None else scalar.kind)
-                test = f"isinstance({slot.name}, {self.use('NUMBERS' if kind == 'float' else 'INTS')})"
-                if kind == "bool":
-                    test = f"({test} and ({slot.name} == 0 or {slot.name} == 1))"
-            text.add(f"if not {test}:")
-            text.add(f"    return {self.use('refuse_traced')}({index}, {slot.name})")
-            if slot.leaf.kind == "vector":
-                if slot.leaf.component is not None:
-                    nesting = f"{self.use('traced_nesting')}({slot.name})"
-                    text.add(f"if {nesting} not in {nestings(slot.leaf)}:")
-                    text.add(f"    return {self.use('refuse_traced')}({index}, None, False, {nesting})")
-                text.add(f"{slot.name} = {self.use('traced_vector')}({slot.name})")
-                text.add(f"if {self.use('wrong_item')}({slot.name}) >= 0:")
-                wrong = f"{slot.name}[{self.use('wrong_item')}({slot.name})]"
-                text.add(f"    return {self.use('refuse_traced')}({index}, {wrong}, True)")
-            elif slot.leaf.kind == "handle":
-                text.add(f"if {slot.name} > {2**63 - 1}:  # a schema's int is signed")
-                text.add(f"    {slot.name} = {slot.name} - {2**64}")
+        for place, slot in enumerate(plan.inputs):
+            text.add_all(kind_of(slot).traced(slot, place, self.use))
         for slot in plan.inputs:
-            scalar = slot.leaf.scalar
-            if slot.leaf.kind == "number" and slot.role == "number" and scalar is None:
-                text.add(f"if not isinstance({slot.name}, {self.use('INTS')}):")
-                text.add(f"    {slot.name} = {self.use('guard_scalar')}({slot.name})")
-            elif slot.leaf.kind == "number" and slot.role == "number" and scalar is not None and scalar.kind == "float":
-                text.add(f"{slot.name} = {self.use('guard_scalar')}(float({slot.name}))")
-            elif slot.leaf.kind == "number" and slot.role == "number" and scalar is not None and scalar.kind == "bool":
-                text.add(f"{slot.name} = bool({slot.name})")
-            elif (slot.leaf.kind == "number" and slot.role == "number") or slot.role == "size":
-                text.add(f"{slot.name} = {self.use('traced_int')}({slot.name})")
+            text.add_all(kind_of(slot).guarded(slot, self.use))
         called = f"({self.use('plain')}.overload if {self.use('exporting')}() else {self.use('public_op')})"
         text.add(f"return {called}({self._public_arguments()})")
 
@@ -195,21 +153,7 @@ class CallWriter(FunctionWriter):
                 arrays = [s.name for s in self.plan.given_arrays if s not in self.plan.id_arrays]
                 text.add(f"if {slot.name}.__class__ is not {self.use('Tensor')}:")
                 text.add(f"    {slot.name} = {self.use('to_ids')}({', '.join([repr(slot.name), slot.name, *arrays])})")
-            if slot.is_array:
-                continue
-            scalar = slot.leaf.scalar
-            if slot.role == "tensor_scalar":
-                text.add(f"if {slot.name}.__class__ is not {self.use('Tensor')}:")
-                text.add(f"    {slot.name} = {self.use('to_tensor')}({slot.name!r}, {slot.name})")
-            elif slot.leaf.kind == "vector":
-                text.add(f"{slot.name} = {self.use('to_vector')}({slot.name!r}, {slot.name})")
-            elif slot.leaf.kind == "handle":
-                text.add(f"{slot.name} = {self.use('to_handle')}({slot.name!r}, {slot.name})")
-            else:
-                kind = "int" if slot.role == "size" or scalar is None else scalar.kind
-                other = f" and {slot.name}.__class__ is not float" if scalar is None and slot.role != "size" else ""
-                text.add(f"if {slot.name}.__class__ is not {kind}{other}:")
-                text.add(f"    {slot.name} = {self.use('to_number')}({slot.name!r}, {slot.name})")
+            text.add_all(kind_of(slot).eager(slot, self.use))
 
     def _emit_eager(self) -> None:
         text, plan = self.text, self.plan

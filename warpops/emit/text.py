@@ -112,6 +112,10 @@ class Text:
     def add(self, line: str) -> None:
         self._lines += wrapped("    " * self._indent + line)
 
+    def add_all(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.add(line)
+
     def let(self, name: str, value: str) -> None:
         """Name a value, if what is written in the function after it says that name."""
         self._lets.append((len(self._lines), (name,), ""))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import warp as wp
 
-from ..arguments.kinds import check_slot
+from ..arguments.kinds import check_slot, kind_of
 from ..arguments.ran import Ran, note_ran
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature
@@ -199,11 +199,7 @@ class Runner:
         if slot.is_array:
             null = value is None or (slot.nullable and value.numel() == 0)
             return None if null else array_of(value, warp_type.dtype, slot.leaf.ndim, run.device)
-        if slot.leaf.kind == "vector":
-            return warp_type(*value)
-        if slot.leaf.kind == "handle":
-            return value & 0xFFFFFFFFFFFFFFFF
-        return value
+        return kind_of(slot).native(warp_type, value)
 
     def check_numbers(self, values: dict[str, Any]) -> None:
         """Every number fits its type."""

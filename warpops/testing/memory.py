@@ -10,6 +10,7 @@ import torch
 import warp as wp
 
 from ..arguments.call import Measure, measure
+from ..arguments.kinds import kind_of
 from ..plan.model import OpPlan, Slot
 from ..private import warp_types
 from .report import Finding, place
@@ -171,10 +172,8 @@ def _launch(plan: OpPlan, values: Values, dims: tuple[int, ...]) -> None:
             given.append(wp.from_torch(value, dtype=warp_type.dtype))
         elif isinstance(value, torch.Tensor):
             given.append(value.item())
-        elif isinstance(value, list):
-            given.append(warp_type(*value))
         else:
-            given.append(value & (2**64 - 1) if plan.slot(name).leaf.kind == "handle" else value)
+            given.append(kind_of(plan.slot(name)).native(warp_type, value))
     device = next((wp.device_from_torch(v.device) for v in values.values() if isinstance(v, torch.Tensor)), None)
     wp.launch(kernel, dims, inputs=given, device=device, record_tape=False, block_dim=plan.declaration.block_dim or 256)
 
