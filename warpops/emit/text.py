@@ -97,9 +97,9 @@ class Text:
             self._taken.add(found)
         return found
 
-    def reserve(self, names: Iterable[str]) -> None:
-        """Names that are the user's too."""
-        self._taken.update(names)
+    def names(self, kind: str) -> dict[str, str]:
+        """What the names of a kind became."""
+        return {name: own for (found, name), own in self._free.items() if found == kind}
 
     def local(self, name: str) -> str:
         """A local variable derived from an argument."""
