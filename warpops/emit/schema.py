@@ -65,8 +65,7 @@ class Schemas:
         parts = []
         letters = map(_letters, itertools.count())
         for slot in self.plan.inputs:
-            writes = slot.role in ("mutated", "inout")
-            alias = f"({next(letters)}!)" if writes else ""
+            alias = f"({next(letters)}!)" if slot.changes else ""
             parts.append(f"{_type_of(slot, alias)} {slot.name}")
         if self.plan.device_argument:
             parts.append("Device? device")

@@ -31,7 +31,7 @@ def check_poison(subject: Subject) -> list[Finding]:
     (first, garbage), (second, _), (third, _) = (_run_on(subject, *fill) for fill in FILLS)
     findings = []
     for slot in subject.concrete.slots:
-        if slot.role not in ("output", "inout"):
+        if not slot.is_result:
             continue
         left, right = first[slot.name], second[slot.name]
         differs = _differs(left, right) | _differs(left, third[slot.name])
@@ -136,7 +136,7 @@ def check_races(subject: Subject) -> list[Finding]:
 
 def _may_race(plan: OpPlan, slot: Slot) -> bool:
     known = plan.effects.arrays.get(slot.label)
-    if known is None or slot.role not in ("output", "inout", "mutated", "scratch"):
+    if known is None or not (slot.fresh or slot.changes):
         return False
     return bool(known.stores) and not known.atomics and not known.stored_once
 
