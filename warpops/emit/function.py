@@ -112,7 +112,8 @@ def _write_backward(w: OpWriter) -> None:
         if plan.gradient == "none":
             text.add(f"{w.use('refuse_gradient')}()")
             return
-        text.add(f"if {w.use('grad_enabled')}():")
+        carried = f"{w.use('forward_ad')}._current_level >= 0 and {w.use('has_tangents')}({tuple_of(cotangents)})"
+        text.add(f"if {w.use('grad_enabled')}() or ({carried}):")
         text.add(f"    return {w.use('backward_again')}(ctx, {', '.join(cotangents)})")
         _unpack(w)
         wanted = "ctx.needs_input_grad"

@@ -111,6 +111,9 @@ class Run:
     def refuse(self, name: str) -> None:
         raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice_on(name)}")
 
+    def emptied(self, array: Any) -> None:
+        """It is found when it is first used."""
+
     def made(self, value: Any, call: dict[str, Any]) -> None:
         self.objects.append(value)
         remember(value)

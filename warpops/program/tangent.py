@@ -239,6 +239,9 @@ class Twice:
             self.no_tangent(f"{name}, which reads an array as numbers")
         self.outer.read(name, array)
 
+    def emptied(self, array: Any) -> None:
+        self.outer.emptied(array)
+
     def made(self, value: Any, call: dict[str, Any]) -> None:
         if isinstance(value, wp.Mesh) and any(map(self.active, call.values())):
             self.no_tangent("a mesh made of arrays that have one")

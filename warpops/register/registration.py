@@ -7,11 +7,11 @@ overload's name of each is the hash of the contract.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +19,15 @@ import torch
 from ..arguments.handle import with_token
 from ..arguments.ran import noting
 from ..calls.copies import copy_op
-from ..calls.dispatched import run_cast, run_forward, run_mapped, run_public
+from ..calls.dispatched import (
+    run_backward,
+    run_backward_into,
+    run_cast,
+    run_forward,
+    run_forward_into,
+    run_mapped,
+    run_public,
+)
 from ..calls.helpers import helpers
 from ..calls.instances import Instances, make_instance
 from ..calls.parts import Parts
@@ -124,7 +132,7 @@ class Registration:
         if self.order is None:
             register(self.namespace, named, self._fill)
             return
-        moved = functools.partial(follow, self.namespace, self.basename)
+        moved = partial(follow, self.namespace, self.basename)
         with quiet():
             check_free(self.name)
             register(self.namespace, named, self._fill, self.order, moved)
@@ -136,7 +144,7 @@ class Registration:
         while f"{self.name}.{self.key}" in _taken:
             number += 1
             self.key = f"{self.contract}_{number}"
-        operators.done = functools.partial(_taken.discard, f"{self.name}.{self.key}")
+        operators.done = partial(_taken.discard, f"{self.name}.{self.key}")
         _taken.add(f"{self.name}.{self.key}")
         self.lease = Lease()
         for name, schema in operators.schemas.items():
@@ -190,9 +198,9 @@ class Registration:
         def implement(suffix: str, key: str, function: Any, with_keyset: bool = False) -> None:
             library.impl(f"{self.basename}{suffix}.{self.key}", function, key, with_keyset=with_keyset)
 
-        def implement_into(suffix: str, overload: Any, into: Callable[..., Any]) -> None:
-            implement(suffix, "CompositeExplicitAutograd", shim(into(instances)))
-            torch_registry.shorten(overload, lambda through: into(instances, through))
+        def implement_into(suffix: str, overload: Any, into: Callable[..., Any], run: Callable[..., Any]) -> None:
+            implement(suffix, "CompositeExplicitAutograd", shim(into(instances, partial(run, ways))))
+            torch_registry.shorten(overload, lambda through: into(instances, through, True))
 
         implement("", "Autograd", shim(run_public, ways))
         implement("", "CompositeExplicitAutograd", shim(run_public, ways))
@@ -208,20 +216,22 @@ class Registration:
         if self.plan.runs_again:
             places = [place for place, slot in enumerate(self.plan.inputs) if slot.role == "inout"]
             count = len(self.plan.arguments)
-            run = noting(forward_into(instances), [*places, *range(count, count + len(self.plan.fresh))])
+            into = forward_into(instances, partial(run_forward_into, ways))
+            run = noting(into, [*places, *range(count, count + len(self.plan.fresh))])
             implement("_fwd_", "CompositeExplicitAutograd", shim(run))
         else:
-            implement_into("_fwd_", ops.forward_into, forward_into)
+            implement_into("_fwd_", ops.forward_into, forward_into, run_forward_into)
         if ops.backward is not None:
-            implement("_bwd", "CompositeExplicitAutograd", shim(instances.backward))
+            implement("_bwd", "CompositeExplicitAutograd", shim(run_backward, ways))
             implement("_bwd", "Autograd", fallthrough)
             implement("_bwd_", "Autograd", fallthrough)
             if self.plan.token:
                 labels = [self.plan.slot(name).label for name in self.plan.handles]
-                run = with_token(ways.name, labels, backward_into(instances))
+                into = backward_into(instances, partial(run_backward_into, ways))
+                run = with_token(ways.name, labels, into)
                 implement("_bwd_", "CompositeExplicitAutograd", shim(run))
             else:
-                implement_into("_bwd_", ops.backward_into, backward_into)
+                implement_into("_bwd_", ops.backward_into, backward_into, run_backward_into)
         reference = weakref.ref(ways)
         for name in operators.schemas:
             suffix = name[len(self.basename) :]

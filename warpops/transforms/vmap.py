@@ -14,6 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ..arguments.kinds import kind_of
+from ..arguments.ran import latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
 from ..calls.ways import Ways, many, one_or_many
@@ -326,10 +327,14 @@ class Transforms:
         self, function: Callable[..., Any], size: int, dims: Sequence[Any], values: tuple[Any, ...]
     ) -> tuple[Any, Any]:
         """The vmap rule that always holds: call once per element, stack the results."""
-        results = [
-            function(*[v if d is None else v.select(d, index) for v, d in zip(values, dims, strict=True)])
-            for index in range(size)
-        ]
+        results, ran = [], []
+        for index in range(size):
+            results.append(
+                function(*[v if d is None else v.select(d, index) for v, d in zip(values, dims, strict=True)])
+            )
+            ran.append(latest_ran())
+        if self.plan.runs_again:
+            note_all(ran)
         if isinstance(results[0], torch.Tensor):
             return torch.stack(results), 0
         each = zip(*results, strict=True)
