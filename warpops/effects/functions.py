@@ -27,7 +27,7 @@ from .names import (
 )
 from .record import Frame, Record
 from .state import State
-from .summaries import Bound, apply, summary_of
+from .summaries import Bound, summarised
 from .values import (
     NO_TOKENS,
     NOTHING,
@@ -307,11 +307,9 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     record.shielded += custom
     replayed = getattr(function, "custom_replay_func", None) is None
     record.inside += replayed
-    summary = summary_of(record, frame, function, bound, node, _inline)
-    if summary is None:
+    result = summarised(record, frame, function, bound, node, _inline)
+    if result is None:
         result = _inline(record, frame, function, bound, node)
-    else:
-        result = apply(record, summary, given, site)
     record.shielded -= custom
     record.inside -= replayed
     if not replayed:

@@ -16,6 +16,7 @@ from .values import (
     Abstract,
     Component,
     Doubt,
+    Given,
     Held,
     Need,
     ReadOf,
@@ -126,12 +127,25 @@ class RunTimeLoop:
 
 
 @dataclass(frozen=True)
+class Way:
+    """How a number that a function returns came about: what its adjoint needs, and the arguments that its gradient goes to."""
+
+    needs: tuple[Need, ...]
+    doubts: tuple[Doubt | Through, ...]
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Summary:
     """What a call of a function of numbers comes to, for all arguments of one kind."""
 
     result: Abstract
-    needs: tuple[Need, ...]
-    doubts: tuple[Doubt | Through, ...]
+    ways: tuple[Way | None, ...]
+    """Of each number in the result."""
+    strays: tuple[tuple[Given, Site], ...]
+    """Where arguments are indices that the adjoint may have others of."""
+    steps: dict[int, int]
+    """The needs' orders, counted from the call."""
     site: Site
     """The call that it was made at."""
 
@@ -206,6 +220,8 @@ class Record:
     """Of functions of numbers, by the kind of their arguments; None for one that does more than return a number."""
     beyond: bool = False
     """What is interpreted has done more than compute numbers."""
+    strays: dict[tuple[Given, Site], None] = field(default_factory=dict)
+    """Of the function that is interpreted for all its calls."""
 
     def fresh(self) -> int:
         self.next_id += 1
@@ -292,16 +308,16 @@ class Record:
         return behind(self.stored)
 
 
-def behind(traces: Iterable[Trace]) -> tuple[list[Need], list[Doubt | Through]]:
+def behind(traces: Iterable[Trace], seen: dict[Trace, None] | None = None) -> tuple[list[Need], list[Doubt | Through]]:
     """What is needed of all that gradients go through from here, in order, and what is wrong with it."""
     needs: list[Need] = []
     doubts: list[Doubt | Through] = []
-    seen: set[int] = set()
+    seen = {} if seen is None else seen
     pending = list(traces)
     while pending:
         trace = pending.pop()
-        if id(trace) not in seen:
-            seen.add(id(trace))
+        if trace not in seen:
+            seen[trace] = None
             needs.extend(trace.needs)
             doubts.extend(trace.doubts)
             pending.extend(trace.sources)
