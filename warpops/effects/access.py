@@ -22,9 +22,9 @@ from .forms import (
     Shape,
     Unknown,
     Whole,
-    replace,
     varies,
 )
+from .frozen import replace
 from .joins import join, with_tokens
 from .model import Site
 from .record import Access, Frame, Record
@@ -344,7 +344,8 @@ def _distinct(pattern: Pattern, loop: int) -> bool:
 
 def number(record: Record, frame: Frame, node: ast.AST) -> Value:
     """An expression's value as a number, vector or tile."""
-    return as_number(record, frame, record.evaluate(record, frame, node), node)
+    value = record.evaluate(record, frame, node)
+    return value if isinstance(value, Value) else as_number(record, frame, value, node)
 
 
 def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> Value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import warp as wp
@@ -12,7 +11,8 @@ import warp as wp
 from ..private.warp_source import overload
 from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
-from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown, replace
+from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown
+from .frozen import frozen, replace
 from .model import Site
 from .names import is_random
 from .record import Frame, Record
@@ -122,7 +122,7 @@ def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, nod
         return _cast(record, frame, name, arguments, node)
     values = _numbers(record, frame, arguments, node)
     form = numbers.computed(values, frame.code.text(node)) if values else None
-    result = replace(numbers.mixed(values, form), type=known_type(made))
+    result = numbers.mixed(values, form, type=known_type(made))
     return result if result.active else replace(result, parts=frozenset())
 
 
@@ -136,8 +136,8 @@ def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
         )
         return replace(value, active=False, form=form, const=NOTHING, type=cast_type(name))
     form = numbers.computed((value,), frame.code.text(node))
-    result = numbers.mixed((value,), form, active=value.active and name not in numbers.NARROW_CASTS)
-    return replace(result, type=cast_type(name))
+    active = value.active and name not in numbers.NARROW_CASTS
+    return numbers.mixed((value,), form, active=active, type=cast_type(name))
 
 
 def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) -> list[Value]:
@@ -201,8 +201,8 @@ def _where(record: Record, frame: Frame, name: str, arguments: Arguments, node: 
 
 def _bounds(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     values = _numbers(record, frame, arguments, node)
-    result = numbers.clamped(name, values, frame.code.text(node))
-    return numbers.differentiated(record, name, values, result, frame.code.site(node))
+    form = numbers.clamped(name, values, frame.code.text(node))
+    return numbers.differentiated(record, name, values, form, frame.code.site(node))
 
 
 def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -344,7 +344,7 @@ def _plain(
     if drawn:  # of the state nothing is needed: the numbers drawn have no gradient in it
         values = [replace(v, tokens=frozenset(t for t in v.tokens if not isinstance(t, Component))) for v in values]
     form = numbers.computed(values, frame.code.text(node))
-    result = numbers.differentiated(record, name, values, numbers.mixed(values, form), site)
+    result = numbers.differentiated(record, name, values, form, site)
     if drawn or name.startswith(_CHANGES_ARGUMENTS):
         changed = list(zip(arguments.all_nodes, arguments.values, strict=True))
         for argument, given in changed[:1] if drawn and arguments.nodes else changed:
@@ -408,7 +408,7 @@ _HANDLERS: dict[str, _Handler] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Arguments:
     """A call's arguments: values, and the nodes that they come from where there is one each."""
 

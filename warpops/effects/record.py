@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
+from .frozen import frozen
 from .model import Site
 from .names import Code
 from .state import Condition, Seen, State, Written
@@ -39,7 +40,7 @@ class OutOfBudgetError(Exception):
     """The kernel is too large to be followed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Access:
     """One place where the kernel touches elements of an array argument."""
 
@@ -126,7 +127,7 @@ class RunTimeLoop:
     reads: dict[Token, Site] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@frozen
 class Way:
     """How a number that a function returns came about: what its adjoint needs, and the arguments that its gradient goes to."""
 
@@ -135,7 +136,7 @@ class Way:
     arguments: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Summary:
     """What a call of a function of numbers comes to, for all arguments of one kind."""
 
@@ -198,6 +199,8 @@ class Record:
     tiled: bool = False
     loops: list[int] = field(default_factory=list)
     numbers: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
+    meanings: dict[ast.AST, tuple[str, Abstract]] = field(default_factory=dict)
+    """What attributes of names from outside stand for, with that name."""
     depth: int = 0
     visited: int = 0
     next_id: int = 0
@@ -283,7 +286,7 @@ class Record:
 
     def _needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
         order, loops = self.fresh(), frozenset(map(abs, self.loops))
-        needs = tuple(Need(token, site, order, loops) for token in tokens)
+        needs = tuple([Need(token, site, order, loops) for token in tokens])
         return Trace([trace] if trace is not None else [], needs)
 
     @cached_property

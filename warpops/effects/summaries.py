@@ -14,7 +14,8 @@ import warp as wp
 from ..private.warp_source import parameters
 from ..private.warp_types import is_reference
 from . import access
-from .forms import NO_FACTS, Affine, Clamped, Facts, OneOf, Unknown, replace
+from .forms import NO_FACTS, Affine, Clamped, Facts, OneOf, Unknown
+from .frozen import replace
 from .model import Site
 from .names import code_of, struct_field
 from .record import Frame, Record, Summary, Way, behind
