@@ -22,9 +22,9 @@ from .forms import (
     Shape,
     Unknown,
     Whole,
-    replace,
     varies,
 )
+from .frozen import replace
 from .joins import join, with_tokens
 from .model import Site
 from .record import Access, Frame, Record
@@ -85,19 +85,23 @@ def indices(record: Record, array: Array, values: Sequence[Value], site: Site) -
 def stray(record: Record, values: Sequence[Value], forms: Sequence[Form], site: Site) -> None:
     """Refuse the gradient where the adjoint may have an index that the kernel never had, and write there."""
     for value, form in zip(values, forms, strict=True):
-        if isinstance(form, Clamped) and form.low and form.bounds:
-            continue
-        for token in value.tokens:
-            if isinstance(token, Given) and token.stray:
-                record.beyond = True
-            if isinstance(token, Carried) and token not in record.harmless:
-                loop = record.loop_sites.get(token.loop)
-                where = f" (at {loop})" if loop is not None else ""
-                message = (
-                    f"the loop's variable '{token.name}' is an index here, and Warp's adjoint has another value of it "
-                    f"than the loop{where} had, so that it may write outside of the array"
-                )
-                record.warn(Doubt("index", site, message))
+        if not (isinstance(form, Clamped) and form.low and form.bounds):
+            stray_by(record, value.tokens, site)
+
+
+def stray_by(record: Record, tokens: Tokens, site: Site) -> None:
+    """Refuse the gradient where what is behind the tokens makes an index another one in the adjoint."""
+    for token in tokens:
+        if isinstance(token, Given) and token.stray:
+            record.strays.setdefault((token, site))
+        if isinstance(token, Carried) and token not in record.harmless:
+            loop = record.loop_sites.get(token.loop)
+            where = f" (at {loop})" if loop is not None else ""
+            message = (
+                f"the loop's variable '{token.name}' is an index here, and Warp's adjoint has another value of it "
+                f"than the loop{where} had, so that it may write outside of the array"
+            )
+            record.warn(Doubt("index", site, message))
 
 
 def narrow(array: Array, forms: Sequence[Form]) -> Array:
@@ -338,7 +342,8 @@ def _distinct(pattern: Pattern, loop: int) -> bool:
 
 def number(record: Record, frame: Frame, node: ast.AST) -> Value:
     """An expression's value as a number, vector or tile."""
-    return as_number(record, frame, record.evaluate(record, frame, node), node)
+    value = record.evaluate(record, frame, node)
+    return value if isinstance(value, Value) else as_number(record, frame, value, node)
 
 
 def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> Value:
