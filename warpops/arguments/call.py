@@ -63,11 +63,6 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
     return Measure(shapes, launch, where)
 
 
-def refuse(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None) -> None:
-    """Raise what is wrong with a call that the generated comparisons turned down."""
-    measure(op, plan, values, device)
-
-
 def to_device(op: str, value: Any) -> torch.device:
     """What ``torch.device`` makes of an argument ``device``."""
     try:

@@ -124,9 +124,16 @@ def pattern_of(ref: Ref, forms: Sequence[Form]) -> Pattern:
     return tuple(axes)
 
 
-def _add(record: Record, *what: Any, **more: Any) -> None:
+def _add(
+    record: Record, ref: Ref, kind: str, pattern: Pattern, site: Site, *, view: bool, possible: bool, **more: Any
+) -> None:
+    """Note an access under the conditions of where it is."""
+    state, loops, inside = record.state, tuple(record.loops), bool(record.inside)
     if not record.silent:
-        record.accesses.setdefault(Access(*what, **more))
+        under = (state.conditions, state.facts, loops, view or ref.view)
+        record.accesses.setdefault(
+            Access(ref.root, kind, pattern, site, *under, possible=possible, inside=inside, **more)
+        )
 
 
 def _may_be_written(record: Record, root: str, pattern: Pattern) -> bool:
@@ -191,18 +198,14 @@ def read(
                 record.run_time[abs(loop)].reads.setdefault(token, site)
         _add(
             record,
-            ref.root,
+            ref,
             "read",
             pattern,
             site,
-            state.conditions,
-            state.facts,
-            tuple(record.loops),
-            view or ref.view,
+            view=view,
             first=not after and is_element(pattern) and not several,
             own=own,
             possible=several,
-            inside=bool(record.inside),
         )
     if array.local and active:
         taints.add(LocalArrayRead(frame.id))
@@ -238,19 +241,15 @@ def store(
             state.must[(ref.root, pattern)] = frozenset()
         _add(
             record,
-            ref.root,
+            ref,
             "store",
             pattern,
             site,
-            state.conditions,
-            state.facts,
-            tuple(record.loops),
-            view or ref.view,
-            component,
+            view=view,
+            component=component,
             possible=several,
             active=value.active and not record.shielded,
             varies=value.varies,
-            inside=bool(record.inside),
         )
 
 
@@ -282,20 +281,16 @@ def update(
             state.read |= {(ReadOf(ref.root, True, site, name), pattern)}
         _add(
             record,
-            ref.root,
+            ref,
             name,
             pattern,
             site,
-            state.conditions,
-            state.facts,
-            tuple(record.loops),
-            view or ref.view,
-            component,
+            view=view,
+            component=component,
             used=used,
             own=_surely_written(state, ref.root, pattern),
             possible=len(array.refs) > 1 or bool(record.possible),
             active=value.active and not record.shielded,
-            inside=bool(record.inside),
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..arguments.call import refuse
+from ..arguments.call import measure
 from ..arguments.kinds import kind_of
 from ..errors import ArgumentError
 from ..launch.launcher import Launcher
@@ -138,7 +138,7 @@ def _lazily(make: Callable[[], Any]) -> Callable[..., bytes]:
 
 def _refuse_packing(op: str, plan: OpPlan, values: dict[str, Any], device: Any = None) -> None:
     """Say what of a call doesn't fit into the bytes of a launch."""
-    refuse(op, plan, values, device)
+    measure(op, plan, values, device)
     for slot in plan.given_arrays:
         value = values[slot.name]
         if value is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..arguments.call import refuse
+from ..arguments.call import measure
 from ..plan.model import OpPlan, Slot
 from .text import Text, targets, tuple_of
 
@@ -77,7 +77,7 @@ class Writer:
 
     def refusal(self) -> str:
         extra = ", device" if self.plan.device_argument else ""
-        return f"{self.provide('refuse', partial(refuse, self.op, self.plan))}({self.values()}{extra})"
+        return f"{self.provide('refuse', partial(measure, self.op, self.plan))}({self.values()}{extra})"
 
     def refuse_if(self, wrong: Iterable[str]) -> None:
         if wrong := list(wrong):
