@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import warp as wp
 
+from .arguments.kinds import kind_of
 from .calls.instances import Instance, Instances
 from .calls.own_backward import registered
 from .calls.packaged import packaged_op
@@ -200,14 +201,8 @@ class WarpOp:
         for parameter in self._plan.parameters:
             star = star or parameter.keyword_only
             slot = parameter.slots[0]
-            annotation: Any = inspect.Parameter.empty
-            if not parameter.struct:
-                if slot.is_array:
-                    annotation = torch.Tensor | None if slot.optional else torch.Tensor
-                elif slot.leaf.kind == "number" and slot.leaf.scalar is not None and slot.role == "number":
-                    annotation = {"float": float, "int": int, "bool": bool}[slot.leaf.scalar.kind]
-                elif slot.role == "size":
-                    annotation = int
+            known = None if parameter.struct else kind_of(slot).annotation(slot)
+            annotation: Any = inspect.Parameter.empty if known is None else known
             kind = inspect.Parameter.KEYWORD_ONLY if star else inspect.Parameter.POSITIONAL_OR_KEYWORD
             parameters.append(inspect.Parameter(parameter.name, kind, default=parameter.default, annotation=annotation))
         if self._plan.device_argument:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from ..plan.model import Slot
-from .kind import fail, require
+from .kind import Kind, fail, refused, require
 
 IDS = "compiled code, export and vmap take a tensor of ids: torch.tensor([x.id for x in objects], dtype=torch.uint64)"
 """What is said where a list of Warp's objects isn't taken."""
@@ -18,6 +19,26 @@ def expected_shape(slot: Slot) -> str:
     dims = slot.dims or (None,) * slot.leaf.ndim
     axes = ["*" if d is None else str(d) for d in dims] + [str(n) for n in slot.leaf.component or ()]
     return f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+
+
+class Array(Kind):
+    """An array of the kernel: a tensor."""
+
+    def schema(self, slot: Slot) -> str:
+        return "Tensor?" if slot.optional else "Tensor"
+
+    def annotation(self, slot: Slot) -> Any:
+        return torch.Tensor | None if slot.optional else torch.Tensor
+
+    def check(self, op: str, slot: Slot, value: Any) -> None:
+        check_array(op, slot, value)
+
+    def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
+        yield from ()
+
+    def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
+        test = f"isinstance({slot.name}, {use('Tensor')})"
+        yield from refused(f"({slot.name} is None or {test})" if slot.optional else test, slot, place, use)
 
 
 def check_array(op: str, slot: Slot, value: Any) -> None:

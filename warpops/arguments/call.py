@@ -18,7 +18,6 @@ from ..plan.model import OpPlan, Slot
 from ..plan.sizes import Expr, SizeError
 from ..plan.solving import Solved
 from .callbacks import call_back, called_dims
-from .conversions import existing
 from .kind import fail, require
 from .kinds import check_slot
 from .overlap import check_mutated
@@ -64,15 +63,22 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
     return Measure(shapes, launch, where)
 
 
-def refuse(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None) -> None:
-    """Raise what is wrong with a call that the generated comparisons turned down."""
-    measure(op, plan, values, device)
+def to_device(op: str, value: Any) -> torch.device:
+    """What ``torch.device`` makes of an argument ``device``."""
+    try:
+        return torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {value!r}") from None
 
 
-# --- one argument -----------------------------------------------------------------------------------------------------
-
-
-# --- arguments together -----------------------------------------------------------------------------------------------
+def existing(op: str, device: torch.device) -> torch.device:
+    """A device, if there is one of its number: an argument ``device``, or PyTorch's default."""
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        raise ArgumentError(
+            f"{op}: argument 'device': expected a device that there is ({', '.join(there)}), got {device}"
+        )
+    return device
 
 
 def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> torch.device:

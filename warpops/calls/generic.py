@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import warp as wp
 
+from ..arguments.kinds import kind_of
 from ..errors import ArgumentError, SignatureError
 from ..kernel.scalars import WARP_SCALAR
 from ..plan.model import OpPlan, Slot
@@ -247,7 +248,7 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
     integral = [
         position
         for position, slot in enumerate(concrete.inputs)
-        if slot.leaf.kind == "vector" and slot.leaf.scalar is not None and slot.leaf.scalar.kind == "int"
+        if kind_of(slot).several and slot.leaf.scalar is not None and slot.leaf.scalar.kind == "int"
     ]
     cotangents = [slot.name for slot in plan.cotangents]
     gradients = [slot.name for slot in plan.gradients]

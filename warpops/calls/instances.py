@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.conversions import existing, to_device
+from ..arguments.call import existing, to_device
 from ..emit.again import Again
 from ..emit.launches import emit_launches
 from ..emit.packed import packed_step

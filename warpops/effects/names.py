@@ -7,6 +7,7 @@ generates code.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,8 @@ from ..private.warp_types import (
     is_struct,
     known_type,
 )
-from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, replace, truth_of
+from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
+from .frozen import replace
 from .model import Site
 from .tables import row
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
@@ -89,14 +91,19 @@ class Reader(ast.NodeVisitor):
         }
 
     def generic_visit(self, node: ast.AST) -> None:
-        for name in node._fields:
-            child = getattr(node, name, None)
+        for name, child in node.__dict__.items():
             if isinstance(child, list):
                 for one in child:
                     if isinstance(one, ast.AST):
                         self.visit(one)
             elif isinstance(child, ast.AST) and name not in ("ctx", "op"):
                 self.visit(child)
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name):
+            self.visit_Name(node)
+        elif not isinstance(node, ast.Constant):
+            super().visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
@@ -188,10 +195,10 @@ class Code:
     def ask(self, question: Callable[[_N], _T], node: _N) -> _T:
         """What a function of a node of the source alone answers: the same in each pass over it."""
         key = (question, node)
-        if key not in self.answers:
-            self.answers[key] = question(node)
-        answer: _T = self.answers[key]
-        return answer
+        found: _T = self.answers.get(key, NOTHING)
+        if found is NOTHING:
+            found = self.answers[key] = question(node)
+        return found
 
     def text(self, node: ast.AST) -> Text:
         return partial(self.ask, _unparsed, node)
@@ -230,7 +237,7 @@ def code_of(owner: Any) -> Code:
 
 def with_body(code: Code, body: Sequence[ast.stmt]) -> Code:
     """The code, with another body."""
-    return replace(code, body=tuple(body), **Reader(body).found())
+    return dataclasses.replace(code, body=tuple(body), **Reader(body).found())
 
 
 _SETTERS = {"transform_set_translation": "p", "transform_set_rotation": "q"}

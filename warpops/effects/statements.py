@@ -12,7 +12,8 @@ from . import access, builtins, numbers
 from . import loops as effects_loops
 from .access import as_number, number
 from .expressions import OPERATORS, branch, evaluate
-from .forms import Earlier, Loop, Unknown, replace
+from .forms import Earlier, Loop, Unknown
+from .frozen import replace
 from .functions import call
 from .joins import copied, with_tokens
 from .names import setter_as_store, struct_field

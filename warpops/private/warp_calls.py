@@ -198,54 +198,56 @@ class _Binder:
         return call
 
 
-@functools.lru_cache(maxsize=64)
-def _watched_launch(name: str, original: Any) -> Any:
-    bind = _Binder(original)
+def _watched(tell: Callable[..., Any]) -> Callable[[str, Any], Any]:
+    """What makes wrappers of Warp's functions: ``tell(watcher, name, original, bind, *args, **kwargs)`` is a call in a thread
+    that watches, with Warp's functions themselves meanwhile."""
 
-    @functools.wraps(original)
-    def launch(*args: Any, **kwargs: Any) -> Any:
-        watcher = _take()
-        if watcher is None:
-            return original(*args, **kwargs)
-        try:
-            return watcher.launch(original, bind(args, kwargs))
-        finally:
-            _local.watcher = watcher
+    @functools.lru_cache(maxsize=64)
+    def wrapper(name: str, original: Any) -> Any:
+        bind = _Binder(original)
 
-    return launch
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            watcher = _take()
+            if watcher is None:
+                return original(*args, **kwargs)
+            try:
+                return tell(watcher, name, original, bind, *args, **kwargs)
+            finally:
+                _local.watcher = watcher
 
+        return call
 
-@functools.lru_cache(maxsize=64)
-def _watched_call(name: str, original: Any) -> Any:
-    bind = _Binder(original)
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        watcher = _take()
-        if watcher is None:
-            return original(*args, **kwargs)
-        try:
-            return watcher.call(name, original, bind(args, kwargs))
-        finally:
-            _local.watcher = watcher
-
-    return call
+    return wrapper
 
 
-@functools.lru_cache(maxsize=64)
-def _read(name: str, original: Any) -> Any:
-    @functools.wraps(original)
-    def read(array: Any, *args: Any, **kwargs: Any) -> Any:
-        watcher = _take()
-        if watcher is None:
-            return original(array, *args, **kwargs)
-        try:
-            watcher.read(name, array)
-            return original(array, *args, **kwargs)
-        finally:
-            _local.watcher = watcher
+@_watched
+def _watched_launch(watcher: Any, name: str, original: Any, bind: _Binder, /, *args: Any, **kwargs: Any) -> Any:
+    return watcher.launch(original, bind(args, kwargs))
 
-    return read
+
+@_watched
+def _watched_call(watcher: Any, name: str, original: Any, bind: _Binder, /, *args: Any, **kwargs: Any) -> Any:
+    return watcher.call(name, original, bind(args, kwargs))
+
+
+@_watched
+def _read(watcher: Any, name: str, original: Any, bind: _Binder, array: Any, /, *args: Any, **kwargs: Any) -> Any:
+    watcher.read(name, array)
+    return original(array, *args, **kwargs)
+
+
+@_watched
+def _making(watcher: Any, name: str, original: Any, bind: _Binder, /, *args: Any, **kwargs: Any) -> None:
+    original(*args, **kwargs)
+    call = bind(args, kwargs)
+    watcher.made(call.pop("self"), call)
+
+
+@_watched
+def _changing(watcher: Any, name: str, original: Any, bind: _Binder, /, *args: Any, **kwargs: Any) -> Any:
+    call = bind(args, kwargs)
+    return watcher.change(call.pop("self"), original, call)
 
 
 @functools.lru_cache(maxsize=64)
@@ -277,42 +279,6 @@ def _emptying(name: str, original: Any) -> Any:
         return array
 
     return make
-
-
-@functools.lru_cache(maxsize=64)
-def _making(name: str, original: Any) -> Any:
-    bind = _Binder(original)
-
-    @functools.wraps(original)
-    def make(*args: Any, **kwargs: Any) -> None:
-        watcher = _take()
-        try:
-            original(*args, **kwargs)
-            if watcher is not None:
-                call = bind(args, kwargs)
-                watcher.made(call.pop("self"), call)
-        finally:
-            _local.watcher = watcher
-
-    return make
-
-
-@functools.lru_cache(maxsize=64)
-def _changing(name: str, original: Any) -> Any:
-    bind = _Binder(original)
-
-    @functools.wraps(original)
-    def change(*args: Any, **kwargs: Any) -> Any:
-        watcher = _take()
-        if watcher is None:
-            return original(*args, **kwargs)
-        try:
-            call = bind(args, kwargs)
-            return watcher.change(call.pop("self"), original, call)
-        finally:
-            _local.watcher = watcher
-
-    return change
 
 
 def _guard(function: str, name: str, original: Any) -> Any:

@@ -35,16 +35,16 @@ def backward_enabled(kernel: Any) -> bool:
     return bool(own)
 
 
-def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
-    """A generic kernel for concrete argument types, as a copy in a module of its own. ``op`` is the name for messages.
+def module_like(module: Any, name: str) -> Any:
+    """A module with the options of another one, and a name after it."""
+    made = _context.Module(f"{module.name}_{name}", None)
+    made.options = dict(module.options)
+    return made
 
-    Warp builds all overloads of a module together, so that one which can't be built would take the rest with it.
-    """
-    module = _context.Module(f"{kernel.module.name}_{kernel.key.split('.')[-1]}", None)
-    module.options = dict(kernel.module.options)
-    # Code on the CPU is found by the module's name and this number, which starts at zero in each module.
-    module.cpu_exec_id = next(_exec_ids)
-    copy = _context.Kernel(
+
+def copy_of(kernel: Any, module: Any) -> Any:
+    """A kernel of the same source in another module."""
+    return _context.Kernel(
         func=kernel.func,
         key=kernel.key,
         module=module,
@@ -52,6 +52,17 @@ def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
         code_transformers=kernel.adj.transformers,
         source=kernel.adj.source,
     )
+
+
+def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
+    """A generic kernel for concrete argument types, as a copy in a module of its own. ``op`` is the name for messages.
+
+    Warp builds all overloads of a module together, so that one which can't be built would take the rest with it.
+    """
+    module = module_like(kernel.module, kernel.key.split(".")[-1])
+    # Code on the CPU is found by the module's name and this number, which starts at zero in each module.
+    module.cpu_exec_id = next(_exec_ids)
+    copy = copy_of(kernel, module)
     concrete = copy.add_overload(types)
     concrete.adj.fun_lineno = kernel.adj.fun_lineno  # a source that is given begins at line 1
     told = ", ".join(f"'{name}': {type_name(warp_type)}" for name, warp_type in argument_types(concrete))

@@ -35,8 +35,9 @@ from ..calls.parts import Parts
 from ..calls.remember import backward_into, forward_into
 from ..calls.traced import fake_backward, fake_forward, fake_into, fake_public
 from ..calls.ways import Lease, Ops, OwnBackward, Ways, by_key
-from ..emit.call import CallWriter
+from ..emit.call import write_call
 from ..emit.schema import Schemas
+from ..emit.writer import OpWriter
 from ..errors import SignatureError
 from ..plan.model import OpPlan
 from ..private import torch_modes, torch_registry
@@ -73,7 +74,7 @@ class Registration:
     numbered: bool = False
 
     def __post_init__(self) -> None:
-        self.emitter = CallWriter(self.name, self.plan)
+        self.writer = OpWriter(self.name, self.plan)
         self.schemas = Schemas(self.plan)
         self.namespace, self.basename = self.name.split("::")
         self.rows = find_rows(self.plan)
@@ -109,7 +110,7 @@ class Registration:
             schemas.public(),
             schemas.forward_into(),
             schemas.backward_into(),
-            self.emitter.emit(),
+            self.writer.once(write_call),
             plan_text(self.plan, self.rows.arrays),
         ]
 
@@ -170,7 +171,7 @@ class Registration:
 
     def _open(self, ops: Ops) -> None:
         """Make the record of the op, and what the user calls."""
-        self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
+        self.parts = Parts(self.name, self.writer, self.instances, self.lease)
         self.ways = Ways(
             name=self.title or self.name,
             key=f"{self.name}.{self.key}",

@@ -252,7 +252,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
     for slot in plan.arrays:
         both = [slot.label, *([twins[slot.name]] if slot.name in twins else [])]
         for label in both if slot.role != "mutated" else both[1:]:
-            if slot.role in ("input", "inout", "mutated"):
+            if slot.is_input:
                 left.append(Term(label, dims[slot.name]))
             elif slot.role == "scratch":
                 if slot.shape is None or callable(slot.shape):
@@ -261,7 +261,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
     for slot in (*plan.result_slots, *plan.mutated):
         both = [slot.label] if slot.label not in dropped and slot.role != "mutated" else []
         for label in [*both, *([twins[slot.name]] if slot.name in twins else [])]:
-            if slot.role in ("inout", "mutated"):
+            if slot.changes:
                 right.append(Term(label, dims[slot.name]))
                 continue
             if callable(slot.shape):
@@ -301,7 +301,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
 
 def _dims(slot: Slot, taken: Names, shared: bool) -> tuple[Expr | None, ...] | None:
     """The dims of an input; those that a tangent shares have a name each."""
-    if not shared or slot.role not in ("input", "inout", "mutated"):
+    if not shared or not slot.is_input:
         return slot.dims
     known = slot.dims or (None,) * slot.leaf.ndim
     return tuple(d if d is not None else name(taken.fresh(f"{slot.name}_{k}")) for k, d in enumerate(known))

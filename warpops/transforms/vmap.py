@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from ..arguments.kinds import kind_of
 from ..arguments.ran import latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
@@ -274,7 +275,7 @@ class Transforms:
         self, batched: Transforms, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int
     ) -> tuple[Any, ...]:
         """The arguments of the batched op."""
-        integral = {s.name for s in batched.plan.inputs if s.leaf.kind == "vector" and _kind(s) == "int"}
+        integral = {s.name for s in batched.plan.inputs if kind_of(s).several and _kind(s) == "int"}
         moved = []
         for name, value, dim in zip(self.plan.arguments, values, dims, strict=True):
             if name in names:
