@@ -19,7 +19,7 @@ from .calls.packaged import packaged_op
 from .calls.ways import OwnBackward, Ways
 from .errors import GradientError, SignatureError, did_you_mean
 from .explain import explain
-from .names import choose_name, enter, hidden_name, lock
+from .names import choose_name, enter, hidden_name, live_ops, lock
 from .plan.model import OpPlan
 from .private import torch_modes
 from .register.custom import custom_op_of
@@ -300,7 +300,9 @@ class WarpOp:
             >>> print(negate.explain().split("launch size")[1].splitlines()[1])
               n (coordinate 0 of wp.tid(): it indexes axis 0 of 'x')
         """
-        return explain(self.name, self._plan, self._registration.rows)
+        from .transforms.tangents import why_none
+
+        return explain(self.name, self._plan, self._registration.rows, why_none)
 
     def preload(self, device: torch.device | str | None = None) -> None:
         """Build and load the kernel now, for example before a CUDA graph is captured.
@@ -351,3 +353,14 @@ def _find_attribute(op: WarpOp) -> str | None:
         if value is op:
             return name
     return None
+
+
+def list_ops() -> list[WarpOp]:
+    """The live ops by name, the newest of each.
+
+    Example:
+        >>> from warpops import list_ops
+        >>> isinstance(list_ops(), list)
+        True
+    """
+    return live_ops()

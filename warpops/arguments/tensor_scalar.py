@@ -27,7 +27,24 @@ class TensorScalar(Number):
         return None
 
     def check(self, op: str, slot: Slot, value: Any) -> None:
-        check_tensor_scalar(op, slot, value)
+        if not isinstance(value, torch.Tensor):
+            check_number(op, slot, slot.leaf.scalar, value)
+            return
+        if value.ndim != 0:
+            fail(op, slot, f"expected a 0-d tensor (tensor_scalars), got shape {value.shape}")
+        if value.device.type not in ("cpu", "meta"):
+            fail(
+                op,
+                slot,
+                f"expected a 0-d tensor on cpu (tensor_scalars), got one on {value.device}; move it with .cpu()",
+            )
+        if value.dtype.is_complex:
+            fail(op, slot, f"expected a real 0-d tensor, got {value.dtype}")
+        scalar = slot.leaf.scalar
+        if scalar is not None and scalar.kind != "float" and value.dtype.is_floating_point:
+            fail(op, slot, f"expected an int, got a 0-d tensor of {value.dtype}")
+        if value.requires_grad and torch.is_grad_enabled():
+            refuse_number(op, slot)
 
     def convert(self, op: str, slot: Slot, value: Any) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
@@ -48,23 +65,6 @@ class TensorScalar(Number):
         yield from ()
 
     put, take = Kind.put, Kind.take
-
-
-def check_tensor_scalar(op: str, slot: Slot, value: Any) -> None:
-    if not isinstance(value, torch.Tensor):
-        check_number(op, slot, slot.leaf.scalar, value)
-        return
-    if value.ndim != 0:
-        fail(op, slot, f"expected a 0-d tensor (tensor_scalars), got shape {value.shape}")
-    if value.device.type not in ("cpu", "meta"):
-        fail(op, slot, f"expected a 0-d tensor on cpu (tensor_scalars), got one on {value.device}; move it with .cpu()")
-    if value.dtype.is_complex:
-        fail(op, slot, f"expected a real 0-d tensor, got {value.dtype}")
-    scalar = slot.leaf.scalar
-    if scalar is not None and scalar.kind != "float" and value.dtype.is_floating_point:
-        fail(op, slot, f"expected an int, got a 0-d tensor of {value.dtype}")
-    if value.requires_grad and torch.is_grad_enabled():
-        refuse_number(op, slot)
 
 
 def refuse_number(op: str, slot: Slot) -> NoReturn:

@@ -25,12 +25,33 @@ class Vector(Kind):
         return f"{schema_of(slot.leaf.scalar) if slot.leaf.scalar is not None else 'float'}[]"
 
     def check(self, op: str, slot: Slot, value: Any) -> None:
-        check_vector(op, slot, value)
+        leaf = slot.leaf
+        assert leaf.component is not None and leaf.scalar is not None
+        if isinstance(value, torch.Tensor):
+            fail(
+                op,
+                slot,
+                f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got a tensor of shape {value.shape}; pass "
+                f"numbers with .tolist() (its gradient would be lost), or take an array in the kernel",
+            )
+        items = flatten(value)
+        if items is None:
+            fail(
+                op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {type(value).__name__}"
+            )
+        lengths = nesting(value)
+        if lengths not in nestings(leaf):
+            parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
+            fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
+        if len(items) != math.prod(leaf.component):
+            fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {len(items)}")
+        for item in items:
+            check_number(op, slot, leaf.scalar, item)
 
     def convert(self, op: str, slot: Slot, value: Any) -> list[Any]:
         leaf = slot.leaf
         if not leaf.generic:
-            check_vector(op, slot, value)
+            self.check(op, slot, value)
         items = flatten(value)
         if items is None:
             fail(op, slot, f"expected numbers ({leaf.type_name}), got {type(value).__name__}")
@@ -68,29 +89,6 @@ class Vector(Kind):
         assert scalar is not None
         stream = streams["float" if scalar.kind == "float" else "int"]
         return [PYTHON[scalar.kind](next(stream)) for _ in range(math.prod(slot.leaf.component or ()))]
-
-
-def check_vector(op: str, slot: Slot, value: Any) -> None:
-    leaf = slot.leaf
-    assert leaf.component is not None and leaf.scalar is not None
-    if isinstance(value, torch.Tensor):
-        fail(
-            op,
-            slot,
-            f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got a tensor of shape {value.shape}; pass "
-            f"numbers with .tolist() (its gradient would be lost), or take an array in the kernel",
-        )
-    items = flatten(value)
-    if items is None:
-        fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {type(value).__name__}")
-    lengths = nesting(value)
-    if lengths not in nestings(leaf):
-        parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
-        fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
-    if len(items) != math.prod(leaf.component):
-        fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {len(items)}")
-    for item in items:
-        check_number(op, slot, leaf.scalar, item)
 
 
 def nesting(value: Any) -> tuple[int, ...]:

@@ -53,7 +53,8 @@ class TangentProgram(Program):
 
         run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
         run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
-        super().__init__(run, [*types.items(), *((twin, _type_at(types, label)) for label, twin in twins.items())])
+        arguments = [*types.items(), *((twin, _type_at(types, label)) for label, twin in twins.items())]
+        super().__init__(run, arguments, of.makers)
         self.defined_with(of)
 
     def reads(self) -> Reads:

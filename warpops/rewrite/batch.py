@@ -15,8 +15,7 @@ from typing import Any
 from ..effects.names import Code, as_abstract, is_static
 from ..effects.values import Builtin
 from ..private.warp_source import lookup, member
-from .source import Names, indented, lines_of
-from .tangent_text import dotted
+from .source import Names, dotted, indented, lines_of
 
 
 class UnbatchableError(Exception):

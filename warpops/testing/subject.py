@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..arguments.kinds import kind_of
 from ..errors import ArgumentError
+from ..op import WarpOp
 from ..plan.model import OpPlan, Parameter, Slot
-
-if TYPE_CHECKING:
-    from ..op import WarpOp
 
 Values = dict[str, Any]
 """A call's values by schema name: tensors and numbers."""

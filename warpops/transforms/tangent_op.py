@@ -129,7 +129,7 @@ class TangentOp:
         if why is not None:
             return f"{self.name}: none: {why}\n"
         registration = self._whole("explain").transforms.registration
-        return explain(self.name, registration.plan, registration.rows)
+        return explain(self.name, registration.plan, registration.rows, why_none)
 
     def preload(self, device: torch.device | str | None = None) -> None:
         """Build and load the tangent kernel for all inputs now, as ``WarpOp.preload()``."""
