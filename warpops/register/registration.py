@@ -35,7 +35,7 @@ from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .plain import check_free, follow
-from .unregister import Registered, Shim, quiet, register
+from .unregister import Registered, Shim, first_of_its_name, quiet, register
 
 FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
 """By the suffix of an operator's name."""
@@ -144,7 +144,7 @@ class Registration:
         overloads = {name: self._overload(name) for name in operators.schemas}
         ops = Ops(*overloads.values())
         torch_registry.stand_for(ops.forward, ops.public)
-        self._open(ops)
+        self._open(operators, ops)
         self._implement(operators, ops)
         operators.ways = self.ways
         return overloads, self.lease
@@ -153,8 +153,14 @@ class Registration:
         torch_registry.forget(self.namespace, name)
         return getattr(getattr(getattr(torch.ops, self.namespace), name), self.key)
 
-    def _open(self, ops: Ops) -> None:
+    def _open(self, operators: Registered, ops: Ops) -> None:
         """Make the record of the op, and what the user calls."""
+
+        def forward_op(*arguments: Any) -> Any:
+            if torch_modes.tracing():
+                first_of_its_name(operators)
+            return ops.forward(*arguments)
+
         self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
         self.ways = Ways(
             name=self.title or self.name,
@@ -173,7 +179,7 @@ class Registration:
             make_transforms=self.transforms,
         )
         by_key[self.ways.key] = self.ways
-        self.call = self.parts.open(helpers(self.ways))
+        self.call = self.parts.open(helpers(self.ways) | {"forward_op": forward_op})
         self.call.__name__ = self.plan.name
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
 
