@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class WarpOpError(Exception):
     """Base class of everything that warpops raises on purpose."""
@@ -35,3 +38,9 @@ class GradientError(WarpOpError, RuntimeError):
 
 class GradientWarning(UserWarning):
     """Warp's own adjoint of this kernel may be wrong: given once, where the op is decorated."""
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """What a message ends with, where a name is close to one of those that there are."""
+    near = difflib.get_close_matches(name, list(names), 1)
+    return f"; did you mean '{near[0]}'?" if near else otherwise

@@ -65,6 +65,7 @@ TENSOR = (
     "expected a number ({}), got a tensor of shape torch.Size([]); declare tensor_scalars='{}' to give it as a 0-d "
     "tensor, or pass a Python number, with .item() (its gradient would be lost)"
 )
+LEARN = ", or take an array of one element in the kernel, s[0], to keep it"
 TENSOR_FOR_BOOL = (
     "expected a number (bool), got a tensor of shape torch.Size([]); pass a Python number, with .item() (its gradient "
     "would be lost)"
@@ -126,7 +127,7 @@ CASES = {
     "str for float": ("s", "a", "expected a number (float32), got str"),
     "complex for float": ("s", 1j, "expected a number (float32), got complex"),
     "tensor for float": ("s", torch.tensor(1.0), TENSOR.format("float32", "s")),
-    "learned tensor for float": ("s", torch.tensor(1.0, requires_grad=True), TENSOR.format("float32", "s")),
+    "learned tensor for float": ("s", torch.tensor(1.0, requires_grad=True), TENSOR.format("float32", "s") + LEARN),
     "int for bool": ("flag", 2, "expected a bool, got 2"),
     "str for bool": ("flag", "x", "expected a number (bool), got str"),
     "tensor for bool": ("flag", torch.tensor(True), TENSOR_FOR_BOOL),
@@ -170,7 +171,8 @@ def test_a_sparse_tensor():
     with pytest.raises(ArgumentError) as caught:
         op(**good(x=torch.ones(3, 2).to_sparse()))
     assert str(caught.value) == (
-        "test_arguments::everything: argument 'x': expected a strided tensor, got layout torch.sparse_coo"
+        "test_arguments::everything: argument 'x': expected a strided tensor, got layout torch.sparse_coo; "
+        "convert it with .to_dense(), or pass its parts"
     )
 
 

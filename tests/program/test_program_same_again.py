@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import types
@@ -16,7 +17,7 @@ from warpops import GradientError, warp_program
 
 F = wp.array[float]
 SPEED = 3.0
-STATE = types.SimpleNamespace(s=3.0, count=0, steps=1)
+STATE = types.SimpleNamespace(s=3.0, count=0, steps=1, host=(1.0, 2.0, 3.0, 4.0), several=())
 MODES = pytest.mark.parametrize("mode", [eager, compiled])
 
 
@@ -31,6 +32,9 @@ def state():
     global SPEED
     SPEED = 3.0
     STATE.s, STATE.count, STATE.steps = 3.0, 0, 1
+    STATE.host = (1.0, 2.0, 3.0, 4.0)
+    for made in (table, buffer, triangle):
+        made()
 
 
 @warp_program("x[n] -> y[n]", name="program_again::by_global")
@@ -72,6 +76,64 @@ def set_speed(value):
     global SPEED
     SPEED = value
     STATE.s = value
+
+
+@wp.kernel
+def distances(x: wp.array[wp.vec3], mesh: wp.uint64, y: F):
+    i = wp.tid()
+    q = wp.mesh_query_point(mesh, x[i], 1.0e6)
+    y[i] = wp.length(x[i] - wp.mesh_eval_position(mesh, q.face, q.u, q.v))
+
+
+@wp.kernel
+def counted_up(x: F, last: F, y: F):
+    i = wp.tid()
+    last[i] = 2.0 * x[i]
+    y[i] = last[i] * x[i]
+
+
+@functools.cache
+def table():
+    return wp.array([1.0, 2.0, 3.0, 4.0], dtype=float)
+
+
+@functools.cache
+def buffer():
+    return wp.zeros(4, dtype=float)
+
+
+@functools.cache
+def triangle():
+    return wp.Mesh(wp.array([[0, 0, 0], [4, 0, 0], [0, 4, 0]], dtype=wp.vec3), wp.array([0, 1, 2], dtype=int))
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_table")
+def by_table(x: F, y: F):
+    wp.launch(product, dim=x.shape, inputs=[x, table()], outputs=[y])
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_host")
+def by_host(x: F, y: F):
+    wp.launch(product, dim=x.shape, inputs=[x, wp.array(STATE.host, dtype=float, device=x.device)], outputs=[y])
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_mesh")
+def by_mesh(x: wp.array[wp.vec3], y: F):
+    wp.launch(distances, dim=x.shape, inputs=[x, triangle().id], outputs=[y])
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_buffer")
+def by_buffer(x: F, y: F):
+    """What arrays hold that nobody reads before it is written doesn't matter."""
+    between = wp.empty(x.shape, dtype=float, device=x.device)
+    wp.launch(times_square, dim=x.shape, inputs=[x, 1.0], outputs=[between])
+    wp.launch(counted_up, dim=x.shape, inputs=[between, buffer()], outputs=[y])
+
+
+@warp_program("x[n] -> y[n]", name="program_again::by_turn")
+def by_turn(x: F, y: F):
+    STATE.count += 1
+    wp.launch(times_square, dim=x.shape, inputs=[x, STATE.several[STATE.count - 1]], outputs=[y])
 
 
 # --- another state ----------------------------------------------------------------------------------------------------
@@ -142,6 +204,58 @@ def test_other_steps_and_other_arrays():
         y.backward()
     with pytest.raises(GradientError, match=r"the launch of scale, had x = \('x', .*, and now \('w', "):
         z.backward()
+
+
+def assign(value):
+    table().assign([value] * 4)
+    buffer().assign([value] * 4)
+    STATE.host = (value,) * 4
+
+
+@MODES
+@pytest.mark.parametrize("op", [by_table, by_host])
+def test_other_contents(mode, op):
+    run = mode(lambda x: op(x).sum())
+    x = leaf(torch.ones(4))
+    assign(2.0)
+    first, second = run(x), run(x)
+    assign(3.0)
+    close(torch.autograd.grad(run(x), x)[0], torch.full((4,), 3.0))
+    with pytest.raises(GradientError, match=r"had the contents of \w+ = <checksum \w+>, and now <checksum"):
+        torch.autograd.grad(first, x)
+    assign(2.0)
+    close(torch.autograd.grad(second, x)[0], torch.full((4,), 2.0))
+
+
+@MODES
+def test_a_mesh_that_was_refit(mode):
+    x = leaf(torch.ones(1, 3))
+    run = mode(lambda x: by_mesh(x).sum())
+    close(torch.autograd.grad(run(x), x)[0], torch.tensor([[0.0, 0.0, 1.0]]))
+    y = run(x)
+    triangle().refit()
+    with pytest.raises(GradientError, match=r"launch of distances, had the state of mesh = <stamp"):
+        y.backward()
+
+
+@MODES
+def test_contents_that_are_written_first(mode):
+    x = leaf(torch.ones(4))
+    y = mode(lambda x: by_buffer(x).sum())(x)
+    assign(7.0)
+    close(torch.autograd.grad(y, x)[0], torch.full((4,), 8.0))
+
+
+def test_each_slice_of_a_batch():
+    x = torch.ones(3, 4)
+    slope = torch.vmap(torch.func.grad(lambda x: by_turn(x).sum()))
+    STATE.several = (1.0, 2.0, 3.0) * 2
+    close(slope(x), 2 * torch.tensor([1.0, 2.0, 3.0])[:, None].expand(3, 4))
+    STATE.count, STATE.several = 0, (1.0, 2.0, 3.0, 1.0, 9.0, 3.0)
+    with pytest.raises(GradientError, match="its step 2, the launch of times_square, had s = 2.0, and now 9.0"):
+        slope(x)
+    STATE.count, STATE.several = 0, (2.0,) * 5
+    close(torch.func.jacrev(by_turn)(x[0]), 4 * torch.eye(4))
 
 
 # --- the same state ---------------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 import warp as wp
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernels
 from kinds import KINDS, rows
-from support import close, compiled
+from support import INDUCTOR, close, compiled, leaves, ramp
 from warpops import GradientError, warp_op
 
 F = torch.func
@@ -35,6 +36,13 @@ def scattered(x: wp.array[wp.float64], at: wp.array[int], y: wp.array[wp.float64
     i = wp.tid()
     wp.atomic_add(y, at[i], x[i] * x[i])
     n[i] = at[i]
+
+
+@warp_op(mutates="grid", name="tangents::bump")
+@wp.kernel
+def bump_op(x: wp.array[float], grid: wp.array[float]):
+    i = wp.tid()
+    grid[i] = grid[i] + x[i] * x[i]
 
 
 pull_op = warp_op(pull)
@@ -82,6 +90,21 @@ def test_dual_numbers(name):
             alike(name, got.tangent, want.tangent)
 
 
+@pytest.mark.parametrize("name", rows("gradients", "dual numbers"))
+def test_dual_numbers_as_cotangents(name):
+    op, reference, x, _ = drawn(name)
+    x = leaves(x)
+    with forward_ad.dual_level():
+        found = []
+        for f in (op, reference):
+            y = [r for r in f(*x) if r.requires_grad]
+            moved = [forward_ad.make_dual(ramp(r), r.detach().cos()) for r in y]
+            found.append([forward_ad.unpack_dual(g) for g in torch.autograd.grad(y, x, moved, materialize_grads=True)])
+        for got, want in zip(*found, strict=True):
+            alike(name, got.primal, want.primal)
+            alike(name, torch.zeros_like(got.primal) if got.tangent is None else got.tangent, want.tangent)
+
+
 def test_dual_numbers_of_the_overload():
     x, v = rand(4), torch.randn(4)
     with forward_ad.dual_level():
@@ -124,12 +147,37 @@ def test_linearize():
     close(F.linearize(kernels.square_op, x)[1](v), 2 * x * v)
 
 
-def test_a_graph_that_was_traced_without_tangents_has_none():
+def changed(x):
+    grid = torch.zeros_like(x)
+    bump_op(x, grid)
+    return grid
+
+
+def slope(x):
+    return torch.autograd.grad(kernels.square_op(x).sum(), x)[0]
+
+
+@pytest.mark.parametrize("f", [lambda x: kernels.square_op(x), changed], ids=["functional", "mutates"])
+@pytest.mark.parametrize("mode", [compiled, INDUCTOR])
+def test_a_graph_that_was_traced_without_tangents_has_none(mode, f):
     x = rand(4)
-    graph = compiled(lambda x: kernels.square_op(x))
-    close(graph(x), x * x)
+    graph = mode(f)
+    for _ in range(2):  # a launch that is remembered too
+        close(graph(x), x * x)
     with forward_ad.dual_level(), pytest.raises(GradientError, match="traced without tangents"):
         graph(forward_ad.make_dual(x, x))
+    with forward_ad.dual_level():
+        close(graph(x), x * x)
+
+
+def test_a_graph_that_was_traced_with_its_gradient_has_no_other():
+    x = rand(4).requires_grad_()
+    graph = make_fx(slope)(x)
+    close(graph(x.detach()), 2 * x.detach())
+    with forward_ad.dual_level(), pytest.raises(GradientError, match="traced without tangents"):
+        graph(forward_ad.make_dual(x.detach(), x.detach()))
+    with pytest.raises(GradientError, match="kernels::square: .* can't be differentiated once more"):
+        graph(x)
 
 
 def test_reverse_over_forward():

@@ -18,6 +18,7 @@ from ..plan.model import OpPlan, Slot
 from ..plan.sizes import Expr, SizeError
 from ..plan.solving import Solved
 from .callbacks import call_back, called_dims
+from .conversions import existing
 from .kind import fail, require
 from .kinds import check_slot
 from .overlap import check_mutated
@@ -95,8 +96,8 @@ def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> t
         if wanted.type not in ("cpu", "cuda", "meta"):
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {wanted}")
         if first is None:
-            return wanted
-    return first[1] if first is not None else torch.get_default_device()
+            return existing(op, wanted)
+    return first[1] if first is not None else existing(op, torch.get_default_device())
 
 
 def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:

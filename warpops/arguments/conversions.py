@@ -116,3 +116,13 @@ def to_device(op: str, value: Any) -> torch.device:
         return torch.device(value)
     except (RuntimeError, TypeError):
         raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {value!r}") from None
+
+
+def existing(op: str, device: torch.device) -> torch.device:
+    """A device, if there is one of its number: an argument ``device``, or PyTorch's default."""
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        raise ArgumentError(
+            f"{op}: argument 'device': expected a device that there is ({', '.join(there)}), got {device}"
+        )
+    return device

@@ -138,19 +138,18 @@ def stamp(value: Any) -> int:
     if not hasattr(value, "_warpops_changes"):
         value._warpops_changes = 0
         for name in _CHANGERS:
-            method = getattr(type(value), name, None)
-            if method is not None:
-                setattr(value, name, functools.partial(_change, weakref.ref(value), method))
+            if hasattr(type(value), name):
+                setattr(value, name, functools.partial(_change, weakref.ref(value), name))
     points = getattr(value, "points", None)
     tensor = getattr(points, "_tensor", None)
     version = None if tensor is None or tensor.is_inference() else tensor._version
     return hash((value._warpops_changes, getattr(points, "ptr", None), version))
 
 
-def _change(reference: weakref.ref[Any], method: Any, *args: Any, **kwargs: Any) -> Any:
+def _change(reference: weakref.ref[Any], name: str, *args: Any, **kwargs: Any) -> Any:
     value: Any = reference()
     value._warpops_changes += 1
-    return method(value, *args, **kwargs)
+    return getattr(type(value), name)(value, *args, **kwargs)  # which a program watches while it runs
 
 
 def check_unchanged(title: str, labels: Sequence[str], held: Sequence[Held]) -> None:

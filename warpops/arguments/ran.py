@@ -37,6 +37,14 @@ def note_ran(ran: Ran) -> None:
     _latest.ran = ran
 
 
+def note_all(runs: Sequence[Ran | None]) -> None:
+    """Runs of this thread that stand for one, each of another slice of a batch: what they came to, once where it is the
+    same. A gradient may have a batch where its forward had none."""
+    found = [ran for ran in runs if ran is not None]
+    if found:
+        note_ran(found[0] if all(ran == found[0] for ran in found) else tuple(step for ran in found for step in ran))
+
+
 def latest_ran() -> Ran | None:
     """What the latest run of this thread came to."""
     return _latest.ran

@@ -89,10 +89,7 @@ def fake_plain(plain: Plain, /, *arguments: Any, **named: Any) -> Any:
 def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
     """The raw forward where a gradient is wanted: in a graph that was traced without one (``make_fx``)."""
     plan = ways.plan
-    if has_tangents(arguments):
-        raise GradientError(
-            f"{ways.name}: a graph that was traced without tangents has none to give; take them in eager code"
-        )
+    _refuse_tangents(ways, arguments)
     if torch.is_grad_enabled() and any(
         slot.differentiable and value is not None and value.requires_grad
         for slot, value in zip(plan.inputs, arguments, strict=False)
@@ -104,3 +101,46 @@ def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
             )
         return ways.live().function().apply(*arguments)
     return ways.ops.forward.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments)
+
+
+def run_forward_into(ways: Ways, /, *values: Any) -> None:
+    """The raw forward over given buffers."""
+    _refuse_tangents(ways, values)
+    ways.instances.forward_into(*values)
+
+
+def run_backward(ways: Ways, /, *values: Any) -> list[torch.Tensor]:
+    """The raw backward."""
+    _refuse_second(ways, values)
+    return ways.instances.backward(*values)
+
+
+def run_backward_into(ways: Ways, /, *values: Any) -> None:
+    """The raw backward over given buffers."""
+    _refuse_second(ways, values)
+    ways.instances.backward_into(*values)
+
+
+def _followed(ways: Ways, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Those of a raw operator's values that a derivative may be asked of: what is named in ``nondiff`` has none."""
+    plan = ways.plan
+    inputs = (v for s, v in zip(plan.inputs, values, strict=False) if s.differentiable or plan.mutated)
+    return (*inputs, *values[len(plan.inputs) :])
+
+
+def _refuse_tangents(ways: Ways, values: tuple[Any, ...]) -> None:
+    if torch_modes.forward_ad._current_level >= 0 and has_tangents(_followed(ways, values)):
+        raise GradientError(
+            f"{ways.name}: a graph that was traced without tangents has none to give; take them in eager code"
+        )
+
+
+def _refuse_second(ways: Ways, values: tuple[Any, ...]) -> None:
+    _refuse_tangents(ways, values)
+    if torch.is_grad_enabled() and any(
+        isinstance(v, torch.Tensor) and v.requires_grad for v in _followed(ways, values)
+    ):
+        raise GradientError(
+            f"{ways.name}: a graph that was traced with its gradient can't be differentiated once more; trace it with "
+            f"create_graph=True and the second derivative in it, or take that in eager code"
+        )

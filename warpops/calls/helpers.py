@@ -23,7 +23,15 @@ from .direct import direct
 from .own_backward import custom_backward
 from .refusal import explain_failure, refuser
 from .remember import Store
-from .special import backward_again, increment_version, refuse_gradient, refuse_mutation, resolve_negated, special
+from .special import (
+    backward_again,
+    has_tangents,
+    increment_version,
+    refuse_gradient,
+    refuse_mutation,
+    resolve_negated,
+    special,
+)
 from .traced import check_exported, traced_backward, traced_forward
 from .ways import Plain, Ways, plain_of
 
@@ -42,6 +50,7 @@ SHARED: dict[str, Any] = {
     "Tensor": torch.Tensor,
     "Device": torch.device,
     "AutogradFunction": torch.autograd.Function,
+    "has_tangents": has_tangents,
     "INTS": (int, torch.SymInt),
     "NUMBERS": SYMBOLIC_NUMBERS,
     "guard_scalar": guard_number,

@@ -19,7 +19,7 @@ import torch
 from ..arguments.call import bind_sizes, fresh_shape, launch_size
 from ..emit import checks
 from ..launch.packing import NOT_RECALLED, OutdatedError, dense_strides, descriptor, pairs_apart
-from ..private import locks, torch_guards
+from ..private import locks, torch_guards, torch_modes
 from ..private.warp_types import RETAIN_GRAD
 from .direct import watched
 from .instances import Instances
@@ -145,7 +145,8 @@ class Into(Store):
         memory = self.memories[0]
         if not memory.check(*memory.tensors(values)):
             memory = self.find(values)
-        if memory.others(values) == memory.fixed and not (self._direct and watched()):
+        fits = memory.others(values) == memory.fixed and torch_modes.forward_ad._current_level < 0
+        if fits and not (self._direct and watched()):
             try:
                 memory.run(*values)  # type: ignore[misc]
                 return
@@ -155,16 +156,15 @@ class Into(Store):
         self.missed(values)
 
 
-def forward_into(instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:
-    """The raw forward op over given buffers; ``through`` is the dispatcher's way, where that is to be shortened."""
-    run = through or instances.forward_into
-    return Into(instances, "forward_into", run, through is not None) if instances.plan.recalls_forward else run
+def forward_into(instances: Instances, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
+    """The raw forward op over given buffers, which ``run`` is; ``direct`` where that is the dispatcher's way, to be
+    shortened."""
+    return Into(instances, "forward_into", run, direct) if instances.plan.recalls_forward else run
 
 
-def backward_into(instances: Instances, through: Callable[..., None] | None = None) -> Callable[..., None]:
+def backward_into(instances: Instances, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
     """The raw backward op over given buffers."""
-    run = through or instances.backward_into
-    return Into(instances, "backward_into", run, through is not None) if instances.plan.recalls_backward else run
+    return Into(instances, "backward_into", run, direct) if instances.plan.recalls_backward else run
 
 
 def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -198,7 +198,8 @@ def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[
         else:
             shape = tuple(tensor.shape)
         strides = dense = dense_strides(shape)
-        if not (tensor is None or way == "backward" or (way == "forward" and slot.role == "inout")):
+        # The rows of a null array are null, as its dense strides say: PyTorch's are 1 and more.
+        if not (tensor is None or way == "backward" or (way == "forward" and slot.role == "inout") or 0 in shape):
             strides = tensor.stride()
             loose = any(strides[axis] != dense[axis] for axis in range(rank, len(shape)) if shape[axis] != 1)
             if loose and slot.is_input:

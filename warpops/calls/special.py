@@ -27,7 +27,12 @@ def special(ways: Ways, arguments: tuple[Any, ...]) -> Any:
 
 def has_tangents(arguments: tuple[Any, ...]) -> bool:
     """Whether a tensor carries a forward-mode tangent."""
-    return any(isinstance(value, torch.Tensor) and torch_modes.has_tangent(value) for value in arguments)
+    if torch_modes.forward_ad._current_level < 0:
+        return False
+    for value in arguments:
+        if isinstance(value, torch.Tensor) and torch_modes.has_tangent(value):
+            return True
+    return False
 
 
 def cast(ways: Ways, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -63,7 +68,7 @@ def refuse_mutation(ways: Ways, arguments: tuple[Any, ...]) -> None:
             )
         raise GradientError(
             f"{ways.name}: argument '{slot.label}' {how}, and an op that only changes arrays in place has no output to "
-            f"carry it; {call}{'or ' if call else ''}pass {slot.name}.detach()"
+            f"carry it; {call}pass {slot.name}.detach(), or make what is changed in-out in the signature, for a gradient"
         )
 
 

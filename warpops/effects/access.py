@@ -29,6 +29,7 @@ from .joins import join, with_tokens
 from .model import Site
 from .record import Access, Frame, Record
 from .state import Pattern, State, is_element, may_alias
+from .tables import row
 from .values import (
     NO_TOKENS,
     Abstract,
@@ -49,9 +50,6 @@ from .values import (
     tokens_of,
     traces_of,
 )
-
-PURE_ATOMICS = frozenset({"atomic_add", "atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed"})
-"""Atomics of which Warp's adjoint neither reads the array nor consumes its cotangent."""
 
 
 def settle(form: Affine, facts: Facts) -> Affine | Clamped:
@@ -267,7 +265,7 @@ def update(
 ) -> None:
     """Update an element atomically."""
     state = record.state
-    looks = name not in PURE_ATOMICS
+    looks = not row(name).sums
     if looks:
         looked = {ReadOf(ref.root, True, site, name) for ref in array.refs} if value.active else NO_TOKENS
         value = record.needing(value, value.tokens | looked, site)

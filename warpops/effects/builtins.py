@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import warp as wp
@@ -12,10 +11,11 @@ import warp as wp
 from ..private.warp_source import overload
 from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
+from .arguments import Arguments
 from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown, replace
 from .model import Site
-from .names import is_random
 from .record import Frame, Record
+from .tables import row
 from .values import (
     NO_TOKENS,
     NOTHING,
@@ -36,56 +36,12 @@ from .values import (
 )
 from .wholes import note_change
 
-_LOCAL_ARRAYS = frozenset({"zeros", "ones", "empty", "full"})
-
-_RESULTS = ("svd", "qr3", "eig3", "quat_to_axis_angle")
-"""Builtins that leave their results in the variables that they are given behind the first."""
-
-_CHANGES_ARGUMENTS = (
-    "mesh_query_",
-    "bvh_query_",
-    "hash_grid_query_",
-    "mesh_eval_",
-    "svd",
-    "qr3",
-    "eig3",
-    "quat_to_axis_angle",
-    "volume_sample_grad",
-    "tile_query_",
-    "tile_stack",
-    "tile_sort",
-    "tile_cholesky_inplace",
-    "tile_cholesky_solve_inplace",
-    "tile_lower_solve_inplace",
-    "tile_upper_solve_inplace",
-)
-"""Builtins that may change variables given to them, besides those that draw random numbers."""
-
-_READS = {
-    "lower_bound": ("arr", 0),
-    "sample_cdf": ("cdf", 1),
-    "volume_sample_index": ("voxel_data", 3),
-    "volume_sample_grad_index": ("voxel_data", 3),
-}
-"""Builtins that read all of an array, by the argument's name and position."""
-
-
-_OBJECTS = {
-    "mesh_": "Mesh",
-    "tile_mesh_": "Mesh",
-    "bvh_": "Bvh",
-    "tile_bvh_": "Bvh",
-    "hash_grid_": "HashGrid",
-    "volume_": "Volume",
-}
-"""The class of Warp's object whose id a builtin takes first, by the start of the builtin's name."""
-
 
 def _note_handle(record: Record, name: str, arguments: Arguments) -> None:
     """Note what a kernel argument is the id of."""
-    kind = next((kind for start, kind in _OBJECTS.items() if name.startswith(start)), None)
-    value = _argument(arguments, "id", 0) if kind is not None else None
-    if kind is None or not isinstance(value, Value):
+    kind = row(name).handle
+    value = arguments.find("id", 0) if kind else None
+    if not isinstance(value, Value):
         return
     if isinstance(value.form, Affine) and isinstance(value.form.base, Arg) and value.form.offset == 0:
         record.handles.setdefault(value.form.base.name, set()).add(kind)
@@ -97,18 +53,7 @@ def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node:
     """The effects and the result of a call to a builtin."""
     record.tiled = record.tiled or name.startswith("tile")
     _note_handle(record, name, arguments)
-    handler = _HANDLERS.get(name)
-    if handler is not None:
-        return handler(record, frame, name, arguments, node, used)
-    if name in numbers.CASTS:
-        return _cast(record, frame, name, arguments, node)
-    if name.startswith("atomic_"):
-        return _atomic(record, frame, name, arguments, node, used)
-    if name in _LOCAL_ARRAYS:
-        return _local_array(arguments)
-    if name in _READS:
-        return _reads_all(record, frame, name, arguments, node)
-    return _plain(record, frame, name, arguments, node)
+    return HANDLERS[row(name).form](record, frame, name, arguments, node, used)
 
 
 def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, node: ast.Call) -> Abstract:
@@ -118,7 +63,7 @@ def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, nod
         if name == "array":
             record.opaque.setdefault(frame.code.site(node))
         return Array(frozenset(), 0, None, local=True)
-    if name in numbers.CASTS:
+    if row(name).form in CASTS:
         return _cast(record, frame, name, arguments, node)
     values = _numbers(record, frame, arguments, node)
     form = numbers.computed(values, frame.code.text(node)) if values else None
@@ -126,17 +71,18 @@ def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, nod
     return result if result.active else replace(result, parts=frozenset())
 
 
-def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call) -> Abstract:
+def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool = True) -> Abstract:
     """A number cast to another type: a wide integer is the same index."""
+    kind = row(name).form
     values = _numbers(record, frame, arguments, node)
     value = values[0] if values else Value(Affine(None, 0))
-    if name in numbers.INTEGER_CASTS:
+    if kind == "integer":
         form = (
             value.form if value.form is not None else Unknown("a number cast to an int", value.coords, value.varies, 1)
         )
         return replace(value, active=False, form=form, const=NOTHING, type=cast_type(name))
     form = numbers.computed((value,), frame.code.text(node))
-    result = numbers.mixed((value,), form, active=value.active and name not in numbers.NARROW_CASTS)
+    result = numbers.mixed((value,), form, active=value.active and kind != "narrow")
     return replace(result, type=cast_type(name))
 
 
@@ -148,12 +94,6 @@ def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) 
         else:
             found.append(access.as_number(record, frame, value, node))
     return found
-
-
-def _argument(arguments: Arguments, name: str, position: int) -> Abstract | None:
-    if name in arguments.keywords:
-        return arguments.keywords[name]
-    return arguments.positional[position] if position < len(arguments.positional) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -224,7 +164,7 @@ def _forms(
 
 
 def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "arr", 0)
+    array = arguments.find("arr", 0)
     site = frame.code.site(node)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
@@ -249,7 +189,7 @@ def _old_value(name: str, root: str, site: Site) -> Doubt:
 
 
 def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "arr", 0)
+    array = arguments.find("arr", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     rest = [v for v in arguments.values if v is not array]
@@ -260,7 +200,7 @@ def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, 
 
 
 def _view(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "arr", 0)
+    array = arguments.find("arr", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     forms, tokens = _forms(record, frame, array, [v for v in arguments.values if v is not array], node)
@@ -278,15 +218,17 @@ def _mesh(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
     return record.doubting(replace(result, active=True), [places.vertices(frame.code.site(node))])
 
 
-def _local_array(arguments: Arguments) -> Abstract:
-    dtype = getattr(_argument(arguments, "dtype", 1), "value", None)
-    shape = _argument(arguments, "shape", 0)
+def _local_array(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    dtype = getattr(arguments.find("dtype", 1), "value", None)
+    shape = arguments.find("shape", 0)
     ndim = len(shape.items) if isinstance(shape, Tuple) else 1
     return Array(frozenset(), ndim, dtype, local=True)
 
 
-def _reads_all(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call) -> Abstract:
-    array = _argument(arguments, *_READS[name])
+def _reads_all(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
+    reads = row(name).reads
+    assert reads is not None
+    array = arguments.find(*reads)
     if isinstance(array, Array):
         access.read(record, frame, array, (), frame.code.site(node), view=True)
     return _plain(record, frame, name, arguments, node, skip=array)
@@ -297,7 +239,7 @@ def _reads_all(record: Record, frame: Frame, name: str, arguments: Arguments, no
 
 
 def _tile_load(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "a", 0)
+    array = arguments.find("a", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     _plain(record, frame, name, arguments, node, skip=array)
@@ -306,14 +248,14 @@ def _tile_load(record: Record, frame: Frame, name: str, arguments: Arguments, no
 
 
 def _tile_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = _argument(arguments, "a", 0)
+    array = arguments.find("a", 0)
     if not isinstance(array, Array):
         return _plain(record, frame, name, arguments, node)
     active = any(is_active(v) for v in arguments.values)
     trace = merged(trace for v in arguments.values for trace in traces_of(v))
     value = Value(active=active, data=True, tokens=_tokens(arguments), trace=trace)
     site = frame.code.site(node)
-    if name.startswith("tile_atomic"):
+    if row(name).form == "tile atomic":
         access.update(record, array, (), name, value, site, used=used, view=True)
         root = next((ref.root for ref in array.refs), "a local array")
         taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
@@ -332,26 +274,32 @@ def _tokens(arguments: Arguments) -> Any:
 
 
 def _plain(
-    record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, skip: Abstract | None = None
+    record: Record,
+    frame: Frame,
+    name: str,
+    arguments: Arguments,
+    node: ast.Call,
+    used: bool = True,
+    skip: Abstract | None = None,
 ) -> Abstract:
     """A builtin that computes numbers of numbers. An array in it is one that this analysis doesn't know about."""
-    site = frame.code.site(node)
+    known, site = row(name), frame.code.site(node)
     for value in arguments.values:
         if isinstance(value, Array) and value is not skip:
             access.escape(record, value, site)
     values = _numbers(record, frame, arguments, node)
-    drawn = is_random(name)
+    drawn = known.writes == "state"
     if drawn:  # of the state nothing is needed: the numbers drawn have no gradient in it
         values = [replace(v, tokens=frozenset(t for t in v.tokens if not isinstance(t, Component))) for v in values]
     form = numbers.computed(values, frame.code.text(node))
     result = numbers.differentiated(record, name, values, numbers.mixed(values, form), site)
-    if drawn or name.startswith(_CHANGES_ARGUMENTS):
+    if known.writes in ("state", "arguments", "results"):
         changed = list(zip(arguments.all_nodes, arguments.values, strict=True))
         for argument, given in changed[:1] if drawn and arguments.nodes else changed:
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
                 if drawn:
                     note_change(record, frame, given, node)
-                elif name.startswith(_RESULTS) and given.active and argument is not arguments.all_nodes[0]:
+                elif known.writes == "results" and given.active and argument is not arguments.all_nodes[0]:
                     message = f"'{argument.id}' held a value that the adjoint may need, and wp.{name} overwrites it"
                     record.warn(Doubt("overwritten", site, message))
                 unknown = Unknown(f"a value set by {name}")
@@ -365,9 +313,9 @@ def _plain(
                     trace=result.trace,
                     varies=ALL,
                 )
-    if name.startswith("volume_store") and result.active:
+    if known.writes == "object" and result.active:
         record.warn(numbers.no_adjoint(name, site))
-    if name not in numbers.LINEAR and name not in numbers.BILINEAR:
+    if known.needs not in ("nothing", "others"):
         result = replace(result, data=result.data or not values, varies=result.varies if values else ALL)
     return (
         result
@@ -376,51 +324,26 @@ def _plain(
     )
 
 
-_Handler = Callable[[Record, Frame, str, "Arguments", ast.Call, bool], Abstract]
+_Handler = Callable[[Record, Frame, str, Arguments, ast.Call, bool], Abstract]
 
-_HANDLERS: dict[str, _Handler] = {
-    "tid": _tid,
-    "len": _len,
-    "where": _where,
-    "select": _where,
-    "min": _bounds,
-    "max": _bounds,
-    "clamp": _bounds,
-    "add": _operator,
-    "sub": _operator,
-    "mul": _operator,
-    "mod": _operator,
-    "div": _operator,
-    "floordiv": _operator,
-    "mesh_get": _mesh,
-    "mesh_get_point": _mesh,
-    "mesh_get_velocity": _mesh,
-    "mesh_eval_face_normal": _mesh,
-    "array_store": _array_store,
+CASTS = ("integer", "narrow", "float")
+
+HANDLERS: dict[str, _Handler] = {
+    "": _plain,
+    **dict.fromkeys(CASTS, _cast),
+    "thread": _tid,
+    "length": _len,
+    "choice": _where,
+    "bounds": _bounds,
+    "operator": _operator,
+    "array": _local_array,
+    "reads": _reads_all,
+    "store": _array_store,
     "view": _view,
-    "address": _view,
-    "tile_load": _tile_load,
-    "tile_load_indexed": _tile_load,
-    "tile_store": _tile_store,
-    "tile_store_indexed": _tile_store,
-    "tile_atomic_add": _tile_store,
-    "tile_atomic_add_indexed": _tile_store,
+    "atomic": _atomic,
+    "mesh": _mesh,
+    "tile load": _tile_load,
+    "tile store": _tile_store,
+    "tile atomic": _tile_store,
 }
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """A call's arguments: values, and the nodes that they come from where there is one each."""
-
-    positional: tuple[Abstract, ...]
-    keywords: dict[str, Abstract]
-    nodes: tuple[ast.expr | None, ...]
-    keyword_nodes: dict[str, ast.expr]
-
-    @property
-    def values(self) -> tuple[Abstract, ...]:
-        return (*self.positional, *self.keywords.values())
-
-    @property
-    def all_nodes(self) -> tuple[ast.expr | None, ...]:
-        return (*self.nodes, *self.keyword_nodes.values())
+"""By the forms of ``tables``."""

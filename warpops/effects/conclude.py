@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .access import PURE_ATOMICS
 from .facts import closure
 from .forms import Affine, Arg, Coord, Covered, Flag, Form, Loop, Shape, Size, bare_coordinate
 from .hazards import first_need, private
@@ -13,6 +12,7 @@ from .indices import axis_use, limit, may_wrap
 from .model import ArrayEffects, Guard, Premise, Site
 from .record import Access, Record
 from .state import Condition, Pattern, State
+from .tables import row
 
 
 def conclude_array(
@@ -32,7 +32,7 @@ def conclude_array(
     hidden = bool(escapes or record.opaque)
     ndim = int(getattr(warp_type, "ndim", 0) or 0)
     reads_back = (
-        hidden or name in record.revisited or bool(reads) or any(a.used or a.kind not in PURE_ATOMICS for a in atomics)
+        hidden or name in record.revisited or bool(reads) or any(a.used or not row(a.kind).sums for a in atomics)
     )
     filled, by, premises, why = _filled(name, ndim, accesses, rank, end, hidden)
     return ArrayEffects(

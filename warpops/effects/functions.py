@@ -8,10 +8,10 @@ from typing import Any
 
 from ..private import warp_source
 from ..private.warp_source import declared_overloads, grad_target, is_function, parameters
-from ..private.warp_types import holds_floats, is_array, is_generic, is_reference, is_struct
+from ..private.warp_types import holds_floats, is_array, is_reference, is_struct
 from . import access, builtins, places
 from . import numbers as effects_numbers
-from .builtins import Arguments
+from .arguments import Arguments, arguments_of, arrays_in, bind, fits
 from .forms import ALL, Unknown, replace
 from .joins import join, meet_must, never_taken, with_tokens
 from .names import (
@@ -23,7 +23,6 @@ from .names import (
     is_static,
     is_type,
     of_type,
-    struct_field,
 )
 from .record import Frame, Record
 from .state import State
@@ -45,7 +44,6 @@ from .values import (
     Object,
     SomeType,
     Struct,
-    Tuple,
     Value,
     is_active,
     merged,
@@ -66,7 +64,7 @@ def call(record: Record, frame: Frame, node: ast.Call, *, used: bool) -> Abstrac
         return _static(record, frame, node)
     if is_address_of(obj):
         return _address_of(record, frame, node)
-    arguments = _arguments(record, frame, node)
+    arguments = arguments_of(record, frame, node)
     if obj is type:
         given = arguments.positional[0] if arguments.positional else UNKNOWN
         struct = given.type if isinstance(given, (Struct, Value)) else None
@@ -127,22 +125,6 @@ def _mapped(record: Record, frame: Frame, arguments: Arguments, result: Abstract
     return replace(result, active=is_active(inner), trace=merged(traces_of(inner)))
 
 
-def _arguments(record: Record, frame: Frame, node: ast.Call) -> Arguments:
-    positional: list[Abstract] = []
-    nodes: list[ast.expr | None] = []
-    for argument in node.args:
-        if isinstance(argument, ast.Starred):
-            items = places.spread(record.evaluate(record, frame, argument.value))
-            positional.extend(items)
-            nodes.extend([None] * len(items))
-        else:
-            positional.append(record.evaluate(record, frame, argument))
-            nodes.append(argument)
-    keywords = {k.arg: record.evaluate(record, frame, k.value) for k in node.keywords if k.arg is not None}
-    keyword_nodes = {k.arg: k.value for k in node.keywords if k.arg is not None}
-    return Arguments(tuple(positional), keywords, tuple(nodes), keyword_nodes)
-
-
 def _static(record: Record, frame: Frame, node: ast.Call) -> Abstract:
     """A ``wp.static`` that Warp left for later, since it depends on the variable of an unrolled loop."""
     constants = {
@@ -164,17 +146,6 @@ def _address_of(record: Record, frame: Frame, node: ast.Call) -> Abstract:
             access.escape(record, array, frame.code.site(node))
     record.opaque.setdefault(frame.code.site(node))
     return UNKNOWN
-
-
-def arrays_in(value: Abstract) -> list[Array]:
-    """The arrays that a value holds, those in structs included."""
-    if isinstance(value, Array):
-        return [value]
-    if isinstance(value, Struct):
-        return [array for name in getattr(value.type, "vars", {}) for array in arrays_in(struct_field(value, name))]
-    if isinstance(value, Tuple):
-        return [array for item in value.items for array in arrays_in(item)]
-    return [value.array] if isinstance(value, Element) else []
 
 
 def _leaves_sight(record: Record, frame: Frame, arguments: Arguments, node: ast.AST, *, active: bool) -> Value:
@@ -200,8 +171,8 @@ def _construct(struct: Any, arguments: Arguments) -> Struct:
 def _user_function(record: Record, frame: Frame, function: Any, arguments: Arguments, node: ast.Call) -> Abstract:
     candidates = []
     for overload in declared_overloads(function):
-        bound = _bind(overload, arguments)
-        if bound is not None and all(_fits(t, bound[name][0]) for name, t in parameters(overload).items()):
+        bound = bind(overload, arguments)
+        if bound is not None and all(fits(t, bound[name][0]) for name, t in parameters(overload).items()):
             candidates.append((overload, bound))
     if not candidates or record.depth >= MAX_DEPTH:
         record.opaque.setdefault(frame.code.site(node))
@@ -209,46 +180,6 @@ def _user_function(record: Record, frame: Frame, function: Any, arguments: Argum
     if len(candidates) == 1:
         return _invoke(record, frame, *candidates[0], node)
     return _alternatives(record, frame, candidates, node)
-
-
-def _bind(function: Any, arguments: Arguments) -> Bound | None:
-    """The arguments by parameter, as Python binds them; None where they don't fit."""
-    names = list(parameters(function))
-    if len(arguments.positional) > len(names):
-        return None
-    bound: Bound = dict(zip(names, zip(arguments.positional, arguments.nodes, strict=True), strict=False))
-    for name, value in arguments.keywords.items():
-        if name not in names or name in bound:
-            return None
-        bound[name] = (value, arguments.keyword_nodes[name])
-    for name in names:
-        if name not in bound:
-            if name not in function.defaults:
-                return None
-            bound[name] = (as_abstract(function.defaults[name]), None)
-    return bound
-
-
-def _fits(parameter: Any, value: Abstract) -> bool:
-    """Whether an overload may be meant: only a clear mismatch rules it out."""
-    if is_reference(parameter):
-        parameter = parameter.value_type
-    if is_generic(parameter):
-        return True
-    if is_array(parameter):
-        if not isinstance(value, Array):
-            return value is UNKNOWN
-        return not value.ndim or not parameter.ndim or value.ndim == parameter.ndim
-    if isinstance(value, Array):
-        return False
-    if isinstance(value, Struct):
-        return not is_struct(parameter) or parameter is value.type
-    return (
-        not is_struct(parameter)
-        or isinstance(value, (Element, Object))
-        or not isinstance(value, Value)
-        or (value.type is parameter or value.type is None)
-    )
 
 
 def _alternatives(record: Record, frame: Frame, candidates: list[tuple[Any, Bound]], node: ast.Call) -> Abstract:

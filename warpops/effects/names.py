@@ -30,6 +30,7 @@ from ..private.warp_types import (
 )
 from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, replace, truth_of
 from .model import Site
+from .tables import row
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
 
 _T = TypeVar("_T")
@@ -38,7 +39,7 @@ _N = TypeVar("_N", bound=ast.AST)
 
 def is_random(name: str) -> bool:
     """Whether a builtin draws a random number, which changes the state that it is given, its first argument."""
-    return (name.startswith(("rand", "sample_")) and name != "rand_init") or name == "poisson"
+    return row(name).writes == "state"
 
 
 @dataclass

@@ -31,123 +31,8 @@ from .forms import (
 )
 from .model import Site
 from .record import Record
+from .tables import row
 from .values import NO_TOKENS, NOTHING, Doubt, Text, Tokens, Value, merged
-
-LINEAR = frozenset(
-    [
-        "add",
-        "sub",
-        "neg",
-        "pos",
-        "copy",
-        "transpose",
-        "extract",
-        "vector",
-        "matrix",
-        "quaternion",
-        "transformation",
-        "spatial_vector",
-        "tile",
-        "quat_identity",
-        "transform_identity",
-        "identity",
-        "spatial_top",
-        "spatial_bottom",
-        "transform_get_translation",
-        "transform_get_rotation",
-        "matrix_from_cols",
-        "matrix_from_rows",
-        "skew",
-        "diag",
-        "get_diag",
-        "trace",
-        "tile_zeros",
-        "tile_ones",
-        "tile_full",
-        "tile_view",
-        "tile_squeeze",
-        "tile_reshape",
-        "tile_transpose",
-        "tile_broadcast",
-        "tile_sum",
-        "tile_extract",
-        "tile_astype",
-        "untile",
-        "tile_from_thread",
-    ]
-)
-"""Builtins of which the adjoint needs no argument's value."""
-
-BILINEAR = frozenset(
-    [
-        "mul",
-        "dot",
-        "ddot",
-        "cross",
-        "outer",
-        "cw_mul",
-        "spatial_dot",
-        "spatial_cross",
-        "spatial_cross_dual",
-        "tile_matmul",
-        "tile_dot",
-    ]
-)
-"""Builtins of which the adjoint needs each argument's value for the other's gradient only."""
-
-SHARING = frozenset({"tile_view", "tile_assign"})
-"""Builtins without an adjoint of their own whose result shares its adjoint with an argument."""
-
-REMAINDERS = frozenset({"frac", "mod"})
-"""Builtins that can be written so that Warp differentiates them."""
-
-LEFT_OUT = {"mod": 1}
-"""Arguments that have a derivative, and that Warp's adjoint leaves out, by position."""
-
-WITHOUT_GRADIENT = frozenset(
-    [
-        "floor",
-        "ceil",
-        "round",
-        "rint",
-        "trunc",
-        "sign",
-        "step",
-        "argmin",
-        "argmax",
-        "len",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "nonzero",
-        "floordiv",
-        "tid",
-        "block_dim",
-        "lower_bound",
-        "tile_argmin",
-        "tile_argmax",
-        "expect_eq",
-        "expect_neq",
-        "expect_near",
-        "printf",
-        "print",
-        "unot",
-        "invert",
-        "bit_and",
-        "bit_or",
-        "bit_xor",
-        "lshift",
-        "rshift",
-    ]
-)
-"""Builtins whose derivative is zero, wherever they have one."""
-
-INTEGER_CASTS = frozenset({"int", "int32", "int64", "uint32", "uint64"})
-NARROW_CASTS = frozenset({"int8", "int16", "uint8", "uint16", "bool"})
-MERGING = frozenset({"mod", "floordiv", "rshift", "bit_and", "div"})
-"""Operators that may well make one number of several coordinates."""
-
-CASTS = INTEGER_CASTS | NARROW_CASTS | {"float", "float16", "float32", "float64", "bfloat16"}
 
 
 def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = None) -> Value:
@@ -192,28 +77,26 @@ def combine(record: Record, operator: str, left: Value, right: Value, text: Text
         form = None
     if form is None:
         form = replace(
-            computed((left, right), text, merges=operator in MERGING), known=_known(operator, left.form, right.form)
+            computed((left, right), text, merges=row(operator).merges), known=_known(operator, left.form, right.form)
         )
     return differentiated(record, operator, (left, right), mixed((left, right), form), site)
 
 
 def differentiated(record: Record, name: str, values: Sequence[Value], result: Value, site: Site) -> Value:
     """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
-    found = overload(name, tuple(v.type for v in values))
-    flat = (
-        name in WITHOUT_GRADIENT or "query" in name or (found.returns is not None and not holds_floats(found.returns))
-    )
+    known, found = row(name), overload(name, tuple(v.type for v in values))
+    flat = known.needs == "zero" or (found.returns is not None and not holds_floats(found.returns))
     result = replace(result, type=found.returns, active=result.active and not flat)
     if record.rough:
         return result
-    left_out = LEFT_OUT.get(name, len(values))
+    left_out = len(values) if known.left_out is None else known.left_out
     doubts = []
-    if result.active and not found.differentiable and name not in SHARING:
+    if result.active and not found.differentiable and not known.shares:
         doubts.append(no_adjoint(name, site))
     elif result.active and any(v.active for v in values[left_out : left_out + 1]):
         message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
         doubts.append(Doubt("no-adjoint", site, message))
-    if doubts and name in REMAINDERS:
+    if doubts and known.rewritten:
         record.remainders.add((site.file, site.line, site.column))
         doubts = [replace(doubt, kind="remainder") for doubt in doubts]
     result = record.doubting(result, doubts)
@@ -226,12 +109,13 @@ def no_adjoint(name: str, site: Site) -> Doubt:
 
 def needed(name: str, values: Sequence[Value]) -> Tokens:
     """What Warp's adjoint of a builtin needs to know of its arguments."""
-    if name in LINEAR or not any(v.active for v in values):
+    needs = row(name).needs
+    if needs == "nothing" or not any(v.active for v in values):
         return NO_TOKENS
     found = values
-    if name in BILINEAR or (name == "div" and len(values) == 2):
+    if needs == "others" or (needs == "divisor" and len(values) == 2):
         found = [v for v in values if any(other.active for other in values if other is not v)]
-        if (name == "div" and values[1].active) or values[0] is values[1]:
+        if (needs == "divisor" and values[1].active) or values[0] is values[1]:
             found.append(values[1])
     return NO_TOKENS.union(*(v.tokens for v in found))
 

@@ -108,12 +108,9 @@ def zero_gradients(w: Writer) -> None:
 def write_backward_into(w: Writer) -> None:
     """The adjoint launch over given buffers: cotangents, which it may change, and gradients, which it fills."""
     with w.text.function(w.function("backward_into"), [*backward_arguments(w), *buffers(w)]):
-        if w.plan.given_arrays:
-            checks.check_memories(w)
+        device = checks.measure(w)
         zero_gradients(w)
-        checks.describe_inputs(w, compare=False)
-        device = checks.find_device(w)
-        w.step.backward(w, checks.bind_sizes(w), device)
+        w.step.backward(w, device)
 
 
 def write_backward(w: Writer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -36,43 +36,54 @@ def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     return made
 
 
-def describe_inputs(w: Writer, compare: bool = True, copied: Container[Slot] = ()) -> None:
-    """Compare every given array with what is expected, and name its shape and strides; not those of arrays that are
-    ``copied`` before the launch."""
+def compare_inputs(w: Writer) -> None:
+    """Compare the type and the rank of every given array with what is expected."""
     for slot in w.plan.given_arrays:
-        leaf = slot.leaf
+        leaf, shape = slot.leaf, w.local(slot, "shape")
         assert leaf.scalar is not None and leaf.component is not None
-        shape, stride = w.local(slot, "shape"), w.local(slot, "stride")
-        rank = leaf.ndim + len(leaf.component)
         dtypes = [f"{w.torch}.{str(d).removeprefix('torch.')}" for d in leaf.scalar.dtypes]
         wrong = [
             f"{slot.name}.dtype is not {dtypes[0]}"
             if len(dtypes) == 1
             else f"{slot.name}.dtype not in ({', '.join(dtypes)})",
-            f"len({shape}) != {rank}",
+            f"len({shape}) != {leaf.ndim + len(leaf.component)}",
         ]
         wrong += [f"{shape}[{leaf.ndim + k}] != {size}" for k, size in enumerate(leaf.component)]
-        strided = w.step.dense and slot not in copied
         with w.text.indented(f"if {slot.name} is not None:") if slot.optional else w.text.flat():
-            if slot.optional:
-                w.text.add(f"{shape} = {slot.name}.shape")
-            else:
-                w.text.let(shape, f"{slot.name}.shape")
-            if compare:
-                w.refuse_if(wrong)
-            if strided:
-                if loose := loosely(slot):
-                    if slot.role == "mutated" and compare:
-                        w.text.add(f"{w.local(slot, 'given')} = {slot.name}")
-                    w.text.add(f"if {loose}:")
-                    w.text.add(f"    {slot.name} = {slot.name}.contiguous()")
-                if slot.optional:
-                    w.text.add(f"{stride} = {slot.name}.stride()")
-                else:
-                    w.text.let(stride, f"{slot.name}.stride()")
+            w.text.add(f"{shape} = {slot.name}.shape")
+            w.refuse_if(wrong)
         if slot.optional:
             w.text.add("else:")
-            w.text.add(f"    {shape} = {f'{stride} = ' if strided else ''}{tuple_of(['0'] * rank)}")
+            w.text.add(f"    {shape} = {_no_sizes(slot)}")
+
+
+def describe(w: Writer, slots: Iterable[Slot]) -> None:
+    """Name the shapes of arrays; for a kernel's launch their strides too, of copies where component axes aren't dense."""
+    for slot in slots:
+        shape, stride = w.local(slot, "shape"), w.local(slot, "stride")
+        if not w.step.dense:
+            absent = f"{_no_sizes(slot)} if {slot.name} is None else " if slot.optional else ""
+            w.text.let(shape, f"{absent}{slot.name}.shape")
+            continue
+        loose = loosely(slot) if slot.is_input else ""
+        if loose and slot.role == "mutated":
+            w.text.let(w.local(slot, "given"), slot.name)
+        if slot.optional:
+            w.text.add(f"if {slot.name} is None:")
+            w.text.add(f"    {shape} = {stride} = {_no_sizes(slot)}")
+        with w.text.indented("else:") if slot.optional else w.text.flat():
+            if loose:
+                w.text.add(f"if {loose}:")
+                w.text.add(f"    {slot.name} = {slot.name}.contiguous()")
+            steps = f"{slot.name}.stride()"
+            if slot.nullable:  # the rows of what is null are, too
+                steps += f" if {slot.name}.numel() else {_no_sizes(slot)}"
+            w.text.add(f"{shape}, {stride} = {slot.name}.shape, {steps}")
+
+
+def _no_sizes(slot: Slot) -> str:
+    """What stands for the shape and the strides of an array that isn't given."""
+    return tuple_of(["0"] * (slot.leaf.ndim + len(slot.leaf.component or ())))
 
 
 def loosely(slot: Slot) -> str:
@@ -132,7 +143,9 @@ def check_mutated(w: Writer) -> None:
 
 def check_memories(w: Writer) -> None:
     """A remembered launch sees a null pointer itself."""
-    w.text.add(f"{w.provide('check_memories', partial(overlap.check_memories, w.op, w.plan))}({w.values()})")
+    arrays = ", ".join(slot.name for slot in w.plan.given_arrays)
+    w.text.add(f"if {w.provide('doubtful', overlap.doubtful)}({arrays}):")
+    w.text.add(f"    {w.provide('check_memories', partial(overlap.check_memories, w.op, w.plan))}({w.values()})")
 
 
 def separate(w: Writer) -> None:
@@ -142,24 +155,51 @@ def separate(w: Writer) -> None:
         w.text.add(f"{w.targets(w.plan.given_arrays)} = {made}({w.values()})")
 
 
-def bind_sizes(w: Writer) -> Sizes:
+def sizes_of(w: Writer) -> Sizes:
+    """The text of each size: an argument, or what ``measure`` has found."""
+    sizes: Sizes = {slot.label: _size_of(slot) for slot in w.plan.ints}
+    return sizes | {name: w.text.size(name) for name in w.plan.found_sizes}
+
+
+def measured(w: Writer) -> list[str]:
+    """What ``measure`` returns: where the arrays are, and the sizes that launches need."""
+    needed = {name for expr in w.plan.computed for name in expr.names()}
+    return [w.text.local("where"), *(w.text.size(name) for name in w.plan.found_sizes if name in needed)]
+
+
+def write_measure(w: Writer) -> None:
+    """What every launch starts with: compare, find the device, bind sizes."""
+    with w.text.function(w.function("measure"), w.plan.arguments):
+        w.text.add('"""Compare what is given with what the launch takes; the device, and the sizes that follow."""')
+        if w.plan.given_arrays:
+            check_memories(w)
+        compare_inputs(w)
+        device = find_device(w)
+        _bind_sizes(w)
+        w.refuse_if(divisions(sizes_of(w), (*w.plan.computed, *w.plan.demanded)))
+        w.text.add(f"return {', '.join([device, *measured(w)[1:]])}")
+
+
+def measure(w: Writer) -> str:
+    """Call ``measure``; the text of the device."""
+    w.text.unpack(measured(w), f"{w.function('measure')}({', '.join(w.plan.arguments)})")
+    return w.text.local("where")
+
+
+def _bind_sizes(w: Writer) -> None:
     """Bind the sizes that follow from the arrays, compare the rest."""
-    plan, text = w.plan, w.text
-    sizes: Sizes = {slot.label: _size_of(slot) for slot in plan.ints}
+    plan, text, sizes = w.plan, w.text, sizes_of(w)
+    names = plan.found_sizes
     if plan.sizes_follow is None:
-        names = [solved.name for solved in plan.solved({slot.name for slot in plan.given_arrays})]
-        sizes |= {name: text.size(name) for name in names}
         bind = w.provide("bind_sizes", lambda values: tuple(map(call.bind_sizes(w.op, plan, values).get, names)))
-        text.add(f"{targets([sizes[name] for name in names])} = {bind}({w.values()})")
-        return sizes
+        text.unpack([sizes[name] for name in names], f"{bind}({w.values()})")
+        return
     for solved in plan.sizes_follow:
         size = f"{w.local(plan.slot(solved.of.array), 'shape')}[{solved.of.axis}]"
-        own = text.size(solved.name)
         if solved.bare:
-            text.let(own, size)
+            text.let(sizes[solved.name], size)
         else:
-            _solve(w, solved, size, own, sizes)
-        sizes[solved.name] = own
+            _solve(w, solved, size, sizes[solved.name], sizes)
     bound = {(solved.of.array, solved.of.axis) for solved in plan.sizes_follow if solved.factor == integer(1)}
     axes = [
         (slot, axis, dim)
@@ -170,7 +210,6 @@ def bind_sizes(w: Writer) -> Sizes:
     w.refuse_if(divisions(sizes, (dim for _, _, dim in axes)))
     wrong = [(slot, f"{w.local(slot, 'shape')}[{axis}] != {dim.text(sizes)}") for slot, axis, dim in axes]
     w.refuse_if(f"{slot.name} is not None and {text}" if slot.optional else text for slot, text in wrong)
-    return sizes
 
 
 def _size_of(slot: Slot) -> str:
@@ -250,14 +289,12 @@ def write_launch_size(w: Writer, sizes: Sizes) -> str:
     return tuple_of(texts)
 
 
-def check_reach(w: Writer, sizes: Sizes, shapes: Shapes, dims: str, device: str) -> None:
+def check_reach(w: Writer, dims: str, device: str) -> None:
     """No launch indexes an array outside its size."""
-    plan = w.plan
+    plan, sizes = w.plan, sizes_of(w)
     launch = plan.extents.launch
 
     def length(name: str, axis: int) -> str:
-        if name in shapes:
-            return shapes[name][axis]
         return w.given_sizes(plan.slot(name))[axis]
 
     def number(limit: Limit) -> str:

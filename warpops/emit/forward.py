@@ -8,7 +8,7 @@ from typing import Any
 from ..plan.model import Slot
 from . import checks
 from .text import tuple_of
-from .writer import Shapes, Sizes, Writer
+from .writer import Shapes, Writer
 
 
 def write_allocate(w: Writer) -> None:
@@ -38,36 +38,17 @@ def number(value: Any) -> str:
     return f'float("{value}")' if isinstance(value, float) and not math.isfinite(value) else repr(value)
 
 
-def _begin(w: Writer, copied: tuple[Slot, ...] = ()) -> tuple[str, Sizes]:
-    """What every launch starts with: compare, find the device, bind sizes."""
-    if w.plan.given_arrays:
-        checks.check_memories(w)
-    checks.describe_inputs(w, copied=copied)
-    device = checks.find_device(w)
-    checks.check_handles(w, device)
-    sizes = checks.bind_sizes(w)
-    exprs = [e for s in w.plan.fresh if s.shape is not None and not callable(s.shape) for e in s.shape]
-    exprs += [d for slot in w.plan.given_arrays for d in slot.dims or () if d is not None]
-    launch = w.plan.extents.launch
-    exprs += [] if callable(launch) else list(launch)
-    w.refuse_if(checks.divisions(sizes, exprs))
-    return device, sizes
-
-
 def write_forward(w: Writer) -> None:
     """The raw op: functional."""
     plan = w.plan
-    copied = tuple(slot for slot in plan.slots if slot.role == "inout")
     with w.text.function(w.function("forward"), plan.arguments):
-        device, sizes = _begin(w, copied)
+        device = checks.measure(w)
         checks.check_mutated(w)
-        shapes = checks.shapes_of(w, sizes, plan.fresh)
-        dims = checks.write_launch_size(w, sizes)
-        checks.check_reach(w, sizes, shapes, dims, device)
-        allocate(w, shapes, device)
-        for slot in copied:
-            w.text.add(f"{slot.name} = {private_copy(w, slot)}")
-        w.step.forward(w, shapes, (*plan.fresh, *copied), dims, device)
+        allocate(w, checks.shapes_of(w, checks.sizes_of(w), plan.fresh), device)
+        for slot in plan.slots:
+            if slot.role == "inout":
+                w.text.add(f"{slot.name} = {private_copy(w, slot)}")
+        _call_run(w)
         if plan.returned:
             w.text.add(f"return {', '.join(slot.name for slot in plan.returned)}")
 
@@ -87,14 +68,33 @@ def allocate(w: Writer, shapes: Shapes, device: str) -> None:
 
 def write_forward_into(w: Writer) -> None:
     """The raw op over given buffers: what compiled code calls."""
-    plan = w.plan
-    with w.text.function(w.function("forward_into"), [*plan.arguments, *(slot.name for slot in plan.fresh)]):
+    with w.text.function(w.function("forward_into"), _buffered(w)):
         checks.separate(w)
-        device, sizes = _begin(w)
-        for slot in plan.fresh:
-            w.text.let(w.local(slot, "shape"), f"{slot.name}.shape")
-            w.text.let(w.local(slot, "stride"), f"{slot.name}.stride()")
-        shapes = {slot.name: w.given_sizes(slot) for slot in plan.fresh}
-        dims = checks.write_launch_size(w, sizes)
-        checks.check_reach(w, sizes, shapes, dims, device)
-        w.step.forward(w, shapes, (), dims, device)
+        checks.measure(w)
+        _call_run(w)
+
+
+def _buffered(w: Writer) -> list[str]:
+    """The arguments, then the buffers for everything fresh."""
+    return [*w.plan.arguments, *(slot.name for slot in w.plan.fresh)]
+
+
+def _run_parameters(w: Writer) -> list[str]:
+    launch = w.plan.extents.launch
+    names = set() if callable(launch) else {w.text.size(name) for expr in launch for name in expr.names()}
+    return [*_buffered(w), *(name for k, name in enumerate(checks.measured(w)) if k == 0 or name in names)]
+
+
+def _call_run(w: Writer) -> None:
+    w.text.add(f"{w.function('run')}({', '.join(_run_parameters(w))})")
+
+
+def write_run(w: Writer) -> None:
+    """The launch itself, over arrays that are all there."""
+    with w.text.function(w.function("run"), _run_parameters(w)):
+        device = w.text.local("where")
+        checks.check_handles(w, device)
+        checks.describe(w, (*w.plan.given_arrays, *w.plan.fresh))
+        dims = checks.write_launch_size(w, checks.sizes_of(w))
+        checks.check_reach(w, dims, device)
+        w.step.forward(w, dims, device)

@@ -154,7 +154,10 @@ class FunctionWriter:
                 if plan.gradient == "none":
                     text.add(f"{self.use('refuse_gradient')}()")
                     return
-                text.add(f"if {self.use('grad_enabled')}():")
+                carried = (
+                    f"{self.use('forward_ad')}._current_level >= 0 and {self.use('has_tangents')}({tuple_of(cots)})"
+                )
+                text.add(f"if {self.use('grad_enabled')}() or ({carried}):")
                 text.add(f"    return {self.use('backward_again')}(ctx, {', '.join(cots)})")
                 before = [text.free(f"{slot.name}_before", "before") for slot in plan.written_back]
                 text.add(f"{targets([*tensors, *kept, *alive, *before])} = ctx.saved_tensors")

@@ -14,7 +14,7 @@ from ..private.compiled import compile_text
 from . import checks
 from .adjoint import write_backward, write_backward_into, write_prepare
 from .again import Again, write_again
-from .forward import write_allocate, write_forward, write_forward_into
+from .forward import write_allocate, write_forward, write_forward_into, write_run
 from .writer import Step, Writer
 
 FUNCTIONS = ("allocate", "forward", "forward_into", "prepare", "backward_into", "backward")
@@ -25,7 +25,9 @@ def emit_launches(op: str, plan: OpPlan, step: Step) -> tuple[str, dict[str, Cal
     w = Writer(op, plan, step)
     w.provide("launcher", step.target)
     w.provide("torch", checks.TORCH)
+    checks.write_measure(w)
     write_allocate(w)
+    write_run(w)
     write_forward(w)
     write_forward_into(w)
     if plan.gradient == "adjoint":

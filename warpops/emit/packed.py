@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..private.warp_types import RETAIN_GRAD
 from . import checks
 from .adjoint import grad_name
 from .text import tuple_of
-from .writer import Shapes, Sizes, Step, Writer
+from .writer import Shapes, Step, Writer
 
 
 def packed_step(launcher: Launcher) -> Step:
@@ -25,12 +25,12 @@ def packed_step(launcher: Launcher) -> Step:
     return Step(launcher, "launches of the kernel", dense=True, forward=_forward, backward=_backward)
 
 
-def _forward(w: Writer, shapes: Shapes, dense: Container[Slot], dims: str, device: str) -> None:
+def _forward(w: Writer, dims: str, device: str) -> None:
     checks.prepare_numbers(w)
     parts = []
     for slot in w.plan.slots:
         if slot.is_array:
-            parts.append(_descriptor(w, slot, shapes, dense, _pointer(slot), "0"))
+            parts.append(_descriptor(w, slot, {}, _pointer(slot), "0"))
         elif slot.role != "size":
             parts.append(packed_value(w, slot))
     _pack(w, {"arguments": parts})
@@ -38,15 +38,11 @@ def _forward(w: Writer, shapes: Shapes, dense: Container[Slot], dims: str, devic
     checks.give_back(w)
 
 
-def _backward(w: Writer, sizes: Sizes, device: str) -> None:
-    plan = w.plan
-    shapes: Shapes = {}
-    for slot in plan.kept:
-        w.text.let(w.local(slot, "shape"), f"{slot.name}.shape")
-        w.text.let(w.local(slot, "stride"), f"{slot.name}.stride()")
-        shapes[slot.name] = w.given_sizes(slot)
+def _backward(w: Writer, device: str) -> None:
+    plan, sizes = w.plan, checks.sizes_of(w)
+    checks.describe(w, (*plan.given_arrays, *plan.kept))
     made = [slot for slot in plan.fresh if not slot.saved]
-    shapes |= checks.shapes_of(w, sizes, made)
+    shapes = checks.shapes_of(w, sizes, made)
     dims = checks.write_launch_size(w, sizes)
     grads: dict[str, str] = {}
     for slot in plan.temporaries:
@@ -67,9 +63,9 @@ def _backward(w: Writer, sizes: Sizes, device: str) -> None:
         if slot.is_array:
             data, grad = "0" if slot in made else _pointer(slot), grads.get(slot.name, "0")
             flags = str(RETAIN_GRAD) if slot.retained else "0"
-            arguments.append(_descriptor(w, slot, shapes, made, data, grad, flags))
+            arguments.append(_descriptor(w, slot, shapes, data, grad, flags))
             if len(slot.leaf.path) == 1:  # the buffer once more; numbers and structs have none
-                adjoints.append(_descriptor(w, slot, shapes, made, grad if slot.explicit else "0", "0"))
+                adjoints.append(_descriptor(w, slot, shapes, grad if slot.explicit else "0", "0"))
         elif slot.role != "size":
             arguments.append(packed_value(w, slot))
     _pack(w, {"arguments": arguments, "adjoints": adjoints})
@@ -88,13 +84,12 @@ def _adjoint_pointer(w: Writer, slot: Slot, always: bool) -> str:
     return variable
 
 
-def _descriptor(
-    w: Writer, slot: Slot, shapes: Shapes, dense: Container[Slot], data: str, grad: str, flags: str = "0"
-) -> str:
+def _descriptor(w: Writer, slot: Slot, made: Shapes, data: str, grad: str, flags: str = "0") -> str:
+    """An array as Warp takes it; ``made`` are the sizes of those that are there for their gradient alone."""
     assert slot.leaf.scalar is not None
     size = slot.leaf.scalar.size
-    sizes = shapes.get(slot.name) or w.given_sizes(slot)
-    if slot in dense:
+    sizes = made.get(slot.name) or w.given_sizes(slot)
+    if slot.name in made:
         steps = _dense_steps(sizes, size * math.prod(slot.leaf.component or ()))
     else:
         steps = [f"{w.local(slot, 'stride')}[{k}]" + (f" * {size}" if size > 1 else "") for k in range(slot.leaf.ndim)]

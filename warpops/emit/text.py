@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 WIDTH = 120
+_WORD = re.compile(r"\w+")
 _BREAK = re.compile(r"(?<=,) | (?=(?:or|and|if|else) )")
 
 
@@ -83,8 +84,8 @@ class Text:
         self._lines: list[str] = []
         self._indent = 0
         self._free: dict[tuple[str, str], str] = {}
-        self._lets: list[tuple[int, str]] = []
-        """Names of the function being written that are wanted only if something says them, with their lines."""
+        self._lets: list[tuple[int, tuple[str, ...], str]] = []
+        """Names of the function being written that are wanted only if something says them, with their lines and values."""
 
     def free(self, name: str, kind: str = "") -> str:
         """``name``, or a variation of it that nothing of another kind has; the same one for the same name and kind."""
@@ -114,8 +115,13 @@ class Text:
 
     def let(self, name: str, value: str) -> None:
         """Name a value, if what is written in the function after it says that name."""
-        self._lets.append((len(self._lines), name))
+        self._lets.append((len(self._lines), (name,), ""))
         self.add(f"{name} = {value}")
+
+    def unpack(self, names: Sequence[str], value: str) -> None:
+        """Name the parts of a value; what the function doesn't say after it is ``_``."""
+        self._lets.append((len(self._lines), tuple(names), value))
+        self._lines.append("    " * self._indent)
 
     def blank(self) -> None:
         self._lines.append("")
@@ -143,9 +149,18 @@ class Text:
             self._lines += ["", ""]
         with self.indented(f"def {name}({', '.join(parameters)}):"):
             yield
-        for line, name in reversed(self._lets):
-            if not any(re.search(rf"\b{name}\b", later) for later in self._lines[line + 1 :]):
+        words: set[str] = set()
+        last = len(self._lines)
+        for line, names, value in reversed(self._lets):
+            words.update(_WORD.findall("\n".join(self._lines[line + 1 : last])))
+            said = [name if name in words else "_" for name in names]
+            if value or said != ["_"]:
+                words.update(_WORD.findall(value or self._lines[line]))
+            if value:
+                self._lines[line : line + 1] = wrapped(f"{self._lines[line]}{', '.join(said)} = {value}")
+            elif said == ["_"]:
                 del self._lines[line]
+            last = line
         self._lets.clear()
 
     @contextlib.contextmanager

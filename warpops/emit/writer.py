@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,10 +21,10 @@ class Step:
     title: str
     dense: bool
     """It reads memory by strides, so that component axes have to be dense."""
-    forward: Callable[[Writer, Shapes, Container[Slot], str, str], None]
-    """Writes the launch: of the writer, the shapes of fresh arrays, which arrays are dense, the launch size, the device."""
-    backward: Callable[[Writer, Sizes, str], None]
-    """Writes the adjoint launch from the sizes on, of the writer, the sizes and the device."""
+    forward: Callable[[Writer, str, str], None]
+    """Writes the launch: of the writer, the launch size, the device."""
+    backward: Callable[[Writer, str], None]
+    """Writes the adjoint launch, of the writer and the device."""
 
 
 Sizes = dict[str, str]

@@ -291,8 +291,13 @@ class OpPlan:
         return solve(axes, (slot.label for slot in self.ints))
 
     @cached_property
+    def found_sizes(self) -> tuple[str, ...]:
+        """The sizes that follow from the arrays, where all are given."""
+        return tuple(solved.name for solved in self.solved({slot.name for slot in self.given_arrays}))
+
+    @cached_property
     def sizes_follow(self) -> tuple[Solved, ...] | None:
-        """How sizes follow at every call; None where that depends on which optional arrays are given."""
+        """How they follow at every call; None where that depends on which optional arrays are given."""
         found = self.solved({slot.name for slot in self.given_arrays})
         return None if any(solved.of.optional for solved in found) else found
 
@@ -325,13 +330,20 @@ class OpPlan:
         return tuple(self.inputs.index(slot) for slot in self.sizing)
 
     @cached_property
+    def computed(self) -> tuple[Expr, ...]:
+        """The sizes of the launch and of fresh arrays, but for those that callables compute."""
+        found = [self.extents.launch, *(slot.shape for slot in self.fresh)]
+        return tuple(expr for sizes in found if sizes is not None and not callable(sizes) for expr in sizes)
+
+    @cached_property
+    def demanded(self) -> tuple[Expr, ...]:
+        """What the sizes of given arrays have to be."""
+        return tuple(dim for slot in self.given_arrays for dim in slot.dims or () if dim is not None)
+
+    @cached_property
     def size_names(self) -> frozenset[str]:
         """The names in dims, shapes and the launch size."""
-        exprs = [] if callable(self.extents.launch) else list(self.extents.launch)
-        for slot in self.arrays:
-            exprs += [dim for dim in slot.dims or () if dim is not None]
-            exprs += [] if slot.shape is None or callable(slot.shape) else slot.shape
-        return frozenset(name for expr in exprs for name in expr.names())
+        return frozenset(name for expr in (*self.computed, *self.demanded) for name in expr.names())
 
     @cached_property
     def zeroed_at_once(self) -> bool:

@@ -44,6 +44,9 @@ class Watcher(Protocol):
     def read(self, name: str, array: Any) -> None:
         """An array's data goes where it isn't followed any more."""
 
+    def emptied(self, array: Any) -> None:
+        """An array was made, which holds anything."""
+
     def made(self, value: Any, call: dict[str, Any]) -> None:
         """A Mesh, Bvh, HashGrid or Volume was made, of these arguments by name."""
 
@@ -145,7 +148,7 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
     found += [(owner, "__init__", _making) for owner in OBJECTS]
     found += [(owner, name, _changing) for owner in OBJECTS for name in CHANGERS if name in owner.__dict__]
     for owner in (wp, _context):
-        found += [(owner, "launch", _watched_launch), (owner, "copy", _watched_call)]
+        found += [(owner, "launch", _watched_launch), (owner, "copy", _watched_call), (owner, "empty", _emptying)]
     for name in ("fill_", "zero_"):
         found += [(wp.array, name, _watched_call), (_types.noncontiguous_array_base, name, _refused)]
     for owner in (wp.utils, _utils):
@@ -262,6 +265,18 @@ def _refused(name: str, original: Any) -> Any:
 @functools.lru_cache(maxsize=64)
 def _read_property(name: str, original: Any) -> Any:
     return property(_read(name, original.fget))
+
+
+@functools.lru_cache(maxsize=64)
+def _emptying(name: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        array, watcher = original(*args, **kwargs), getattr(_local, "watcher", None)
+        if watcher is not None:
+            watcher.emptied(array)
+        return array
+
+    return make
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from ..emit import checks
 from ..emit.adjoint import grad_name
 from ..emit.forward import allocate
 from ..emit.text import tuple_of
-from ..emit.writer import Shapes, Sizes, Step, Writer
+from ..emit.writer import Step, Writer
 from ..plan.model import OpPlan, Slot
 from .run import Runner
 
@@ -18,14 +16,14 @@ def run_step(op: str, plan: OpPlan) -> Step:
     return Step(Runner(op, plan), "runs of the program", dense=False, forward=_forward, backward=_backward)
 
 
-def _forward(w: Writer, shapes: Shapes, dense: Container[Slot], dims: str, device: str) -> None:
+def _forward(w: Writer, dims: str, device: str) -> None:
     _numbers(w)
     w.text.add(f"{w.text.free('launcher')}.forward({device}, {w.tuple_of(_values(w))})")
 
 
-def _backward(w: Writer, sizes: Sizes, device: str) -> None:
+def _backward(w: Writer, device: str) -> None:
     plan = w.plan
-    allocate(w, checks.shapes_of(w, sizes, plan.fresh), device)
+    allocate(w, checks.shapes_of(w, checks.sizes_of(w), plan.fresh), device)
     _numbers(w)
     buffers = (*plan.cotangents, *plan.gradients)
     grads = [grad_name(w, slot) if slot in buffers else "None" for slot in _values(w)]

@@ -41,6 +41,11 @@ class Use:
     """Functions, or code that nobody can follow, run again in the adjoint, and may write: it gets a copy."""
 
     @property
+    def needs_before(self) -> bool:
+        """What the launch does depends on what the array held, as far as is known."""
+        return self.reads and self.state == "before" and not (self.private and self.sure)
+
+    @property
     def is_read_again(self) -> bool:
         """The adjoint may read the array."""
         return self.state is not None or self.private

@@ -111,6 +111,9 @@ class Run:
     def refuse(self, name: str) -> None:
         raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice_on(name)}")
 
+    def emptied(self, array: Any) -> None:
+        """It is found when it is first used."""
+
     def made(self, value: Any, call: dict[str, Any]) -> None:
         self.objects.append(value)
         remember(value)
@@ -369,7 +372,7 @@ class Run:
         title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
         check_unchanged(title, list(event.objects), [(held,) for held in event.objects.values()])
         if choice.plan is not None:
-            kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
+            kernel = load(title, kernel, choice.plan, self.device, event.options.get("block_dim"))
         private: list[Any] = []
         arrays = [self._rebuild(argument, private) for argument in event.arguments]
         adjoints: list[Any] = []

@@ -1,17 +1,18 @@
 """Registering one op with PyTorch: schemas, kernels, fake kernels, autograd, autocast.
 
 Five operators per op. The public one is functional and differentiable. Two raw ones, forward and backward, are functional
-and serve eager mode. Two more write into given buffers and serve compiled code, where Inductor plans the buffers. The
-overload's name of each is the hash of the contract.
+and serve eager mode. Two more write into given buffers and serve compiled code, where Inductor plans the buffers. Where
+short ways are forbidden there is a sixth, the raw forward less what it does for autograd. The overload's name of each is the
+hash of the contract.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,15 @@ import torch
 from ..arguments.handle import with_token
 from ..arguments.ran import noting
 from ..calls.copies import copy_op
-from ..calls.dispatched import run_cast, run_forward, run_mapped, run_public
+from ..calls.dispatched import (
+    run_backward,
+    run_backward_into,
+    run_cast,
+    run_forward,
+    run_forward_into,
+    run_mapped,
+    run_public,
+)
 from ..calls.helpers import helpers
 from ..calls.instances import Instances, make_instance
 from ..calls.parts import Parts
@@ -31,12 +40,15 @@ from ..emit.schema import Schemas
 from ..errors import SignatureError
 from ..plan.model import OpPlan
 from ..private import torch_modes, torch_registry
+from ..private.short import FAST
 from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .plain import check_free, follow
 from .unregister import Registered, Shim, first_of_its_name, quiet, register
 
+OPERATORS = {"": "public", "_fwd": "forward", "_fwd_": "forward_into", "_bwd": "backward", "_bwd_": "backward_into"}
+OPERATORS["_run"] = "run"
 FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
 """By the suffix of an operator's name."""
 _taken: set[str] = set()
@@ -119,11 +131,13 @@ class Registration:
         schemas = {"": written.public(), "_fwd": written.forward(), "_fwd_": written.forward_into()}
         if self.plan.differentiable and self.plan.gradient == "adjoint":
             schemas |= {"_bwd": written.backward(), "_bwd_": written.backward_into()}
+        if not FAST:
+            schemas["_run"] = written.forward()
         named = {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}
         if self.order is None:
             register(self.namespace, named, self._fill)
             return
-        moved = functools.partial(follow, self.namespace, self.basename)
+        moved = partial(follow, self.namespace, self.basename)
         with quiet():
             check_free(self.name)
             register(self.namespace, named, self._fill, self.order, moved)
@@ -135,14 +149,15 @@ class Registration:
         while f"{self.name}.{self.key}" in _taken:
             number += 1
             self.key = f"{self.contract}_{number}"
-        operators.done = functools.partial(_taken.discard, f"{self.name}.{self.key}")
+        operators.done = partial(_taken.discard, f"{self.name}.{self.key}")
         _taken.add(f"{self.name}.{self.key}")
         self.lease = Lease()
         for name, schema in operators.schemas.items():
             torch_registry.forget(self.namespace, name)
             operators.library.define(f"{name}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
         overloads = {name: self._overload(name) for name in operators.schemas}
-        ops = Ops(*overloads.values())
+        by_suffix = {name[len(self.basename) :]: overload for name, overload in overloads.items()}
+        ops = Ops(**{field: by_suffix.get(suffix) for suffix, field in OPERATORS.items()})
         torch_registry.stand_for(ops.forward, ops.public)
         self._open(operators, ops)
         self._implement(operators, ops)
@@ -156,10 +171,12 @@ class Registration:
     def _open(self, operators: Registered, ops: Ops) -> None:
         """Make the record of the op, and what the user calls."""
 
+        forward = ops.run or ops.forward
+
         def forward_op(*arguments: Any) -> Any:
             if torch_modes.tracing():
                 first_of_its_name(operators)
-            return ops.forward(*arguments)
+            return forward(*arguments)
 
         self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
         self.ways = Ways(
@@ -195,9 +212,9 @@ class Registration:
         def implement(suffix: str, key: str, function: Any, with_keyset: bool = False) -> None:
             library.impl(f"{self.basename}{suffix}.{self.key}", function, key, with_keyset=with_keyset)
 
-        def implement_into(suffix: str, overload: Any, into: Callable[..., Any]) -> None:
-            implement(suffix, "CompositeExplicitAutograd", shim(into(instances)))
-            torch_registry.shorten(overload, lambda through: into(instances, through))
+        def implement_into(suffix: str, overload: Any, into: Callable[..., Any], run: Callable[..., Any]) -> None:
+            implement(suffix, "CompositeExplicitAutograd", shim(into(instances, partial(run, ways))))
+            torch_registry.shorten(overload, lambda through: into(instances, through, True))
 
         implement("", "Autograd", shim(run_public, ways))
         implement("", "CompositeExplicitAutograd", shim(run_public, ways))
@@ -213,26 +230,37 @@ class Registration:
         if self.plan.runs_again:
             places = [place for place, slot in enumerate(self.plan.inputs) if slot.role == "inout"]
             count = len(self.plan.arguments)
-            run = noting(forward_into(instances), [*places, *range(count, count + len(self.plan.fresh))])
+            into = forward_into(instances, partial(run_forward_into, ways))
+            run = noting(into, [*places, *range(count, count + len(self.plan.fresh))])
             implement("_fwd_", "CompositeExplicitAutograd", shim(run))
         else:
-            implement_into("_fwd_", ops.forward_into, forward_into)
+            implement_into("_fwd_", ops.forward_into, forward_into, run_forward_into)
         if ops.backward is not None:
-            implement("_bwd", "CompositeExplicitAutograd", shim(instances.backward))
+            implement("_bwd", "CompositeExplicitAutograd", shim(run_backward, ways))
             implement("_bwd", "Autograd", fallthrough)
             implement("_bwd_", "Autograd", fallthrough)
             if self.plan.token:
                 labels = [self.plan.slot(name).label for name in self.plan.handles]
-                run = with_token(ways.name, labels, backward_into(instances))
+                into = backward_into(instances, partial(run_backward_into, ways))
+                run = with_token(ways.name, labels, into)
                 implement("_bwd_", "CompositeExplicitAutograd", shim(run))
             else:
-                implement_into("_bwd_", ops.backward_into, backward_into)
+                implement_into("_bwd_", ops.backward_into, backward_into, run_backward_into)
+        if ops.run is not None:
+            implement("_run", "CompositeExplicitAutograd", shim(instances.forward))
+            implement("_run", "Autograd", fallthrough)
+            for key in ("Meta", "Python", "Tracer"):  # a fake's, a mode's or a subclass's, torch.jit's
+                implement("_run", key, shim(ops.forward))
         reference = weakref.ref(ways)
         for name in operators.schemas:
             suffix = name[len(self.basename) :]
+            if suffix not in FAKES:
+                continue
             rules = Rules(reference, suffix)
             fake = shim(FAKES[suffix], ways)
-            torch_registry.register_python_side(library, f"{self.namespace}::{name}.{self.key}", fake, rules)
+            qualified = f"{self.namespace}::{name}.{self.key}"
+            torch_registry.register_fake(library, qualified, fake)
+            torch_registry.register_dispatch(library, qualified, rules)
 
 
 def hidden_registration(

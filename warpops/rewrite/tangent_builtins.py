@@ -1,16 +1,16 @@
-"""The tangent of a builtin's result, by the rules of ``tangent_rules`` and ``tangent_compositions``."""
+"""The tangent of a builtin's result, by the rules of ``effects/tables.py`` and ``tangent_compositions``."""
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..effects.tables import Row, row
 from ..private import warp_built, warp_types
 from ..private.warp_types import is_array
 from .tangent_compositions import COMPOSED, composed
-from .tangent_rules import COMPONENTWISE, FLAT, LINEAR, PRODUCTS, ROWS, SYMMETRIC, WHOLE
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent, scalar_of
 from .tangent_text import atom, joined, parsed, summed
 
@@ -35,16 +35,17 @@ class Builtins:
             name = "transform_multiply"
         if name in ("div", "div_approx") and _components(forms[1].type):
             name = "div_by_components"
-        if name in FLAT:
+        known = row(name)
+        if known.tangent == "flat":
             return [Form(text(*(f.text for f in forms)), kind)]
         composition = COMPOSED.get((name, parameters[0]))
         if composition is not None and not (name in ("min", "max") and len(forms) == 2):
             overload = composed(composition).get_overload([f.type for f in forms], {})
             return self.users(node, overload, forms, kind)
-        if name in LINEAR and "scale" not in parameters:
+        if known.tangent == "linear" and "scale" not in parameters:
             return [self._linear(node, name, parameters, forms, kind, text)]
-        if name in PRODUCTS:
-            power = self._power(name, forms, kind, text) if name in SYMMETRIC else None
+        if known.tangent in ("product", "symmetric"):
+            power = self._power(name, forms, kind, text) if known.tangent == "symmetric" else None
             if power is not None:
                 return [power]
             forms = [self.scope.kept(f) for f in forms]
@@ -53,10 +54,10 @@ class Builtins:
             return [Form(text(*values), kind, summed(terms))]
         if name == "determinant":
             return [self._determinant(forms[0], kind, text)]
-        if name in COMPONENTWISE and _components(kind):
-            return [self._componentwise(name, parameters, forms, kind, text)]
-        if name in ROWS:
-            return [self._row(name, parameters, forms, kind, text)]
+        if known.by_component and _components(kind):
+            return [self._by_component(known.terms, parameters, forms, kind, text)]
+        if known.terms:
+            return [self._summed(known, parameters, forms, kind, text)]
         raise scope.refuse(node, f"'{name}' has no tangent rule")
 
     def _linear(
@@ -99,10 +100,11 @@ class Builtins:
         tangent = joined("*", count, text(a.text, base.tangent))
         return Form(text(a.text, base.text), kind, tangent, (base, times + 1))
 
-    def _row(self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]) -> Form:
-        rows = ROWS[name]
-        wanted = [rows[p] for p, f in zip(parameters, forms, strict=True) if f.tangent is not None and rows[p]]
-        whole = WHOLE.get(name, "total")
+    def _summed(
+        self, known: Row, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
+    ) -> Form:
+        terms, whole = known.terms, known.whole
+        wanted = [terms[p] for p, f in zip(parameters, forms, strict=True) if f.tangent is not None and terms[p]]
         used = {n.id for term in (*wanted, whole) for n in ast.walk(ast.parse(term)) if isinstance(n, ast.Name)}
         forms = [self.scope.kept(f) if p in used else f for p, f in zip(parameters, forms, strict=True)]
         value = Form(text(*(f.text for f in forms)), kind)
@@ -113,7 +115,7 @@ class Builtins:
         meaning = {p: f.text for p, f in zip(parameters, forms, strict=True)} | {"r": value.text}
         for parameter, form in zip(parameters, forms, strict=True):
             if form.tangent is not None:
-                again = rows[parameter].count(f"d_{parameter}") > 1
+                again = terms[parameter].count(f"d_{parameter}") > 1
                 meaning[f"d_{parameter}"] = self.scope.kept_tangent(form) if again else form.tangent
         meaning["total"] = summed([self._term(term, meaning, scalar_of(kind)) for term in wanted])
         return Form(value.text, kind, self._term(whole, meaning, scalar_of(kind)))
@@ -121,10 +123,15 @@ class Builtins:
     def _term(self, term: str, meaning: dict[str, str], scalar: Any) -> str:
         return ast.unparse(_Term(self.scope, meaning, scalar).visit(ast.parse(term, mode="eval").body))
 
-    def _componentwise(
-        self, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
+    def _by_component(
+        self,
+        by_parameter: Mapping[str, str],
+        parameters: list[str],
+        forms: list[Form],
+        kind: Any,
+        text: Callable[..., str],
     ) -> Form:
-        """A row for each component of a vector or matrix."""
+        """The terms for each component of a vector or matrix."""
         scalar = scalar_of(kind)
         forms = [Form(f.text, f.type, f.tangent and self.scope.kept_tangent(f)) for f in map(self.scope.kept, forms)]
         shape = tuple(kind._shape_)
@@ -140,9 +147,8 @@ class Builtins:
             ]
             meaning = {p: f.text for p, f in zip(parameters, items, strict=True)}
             meaning |= {f"d_{p}": f.tangent for p, f in zip(parameters, items, strict=True) if f.tangent is not None}
-            rows = [ROWS[name][p] for p, f in zip(parameters, items, strict=True) if f.tangent is not None]
-            terms = [self._term(row, meaning, scalar) for row in rows if row]
-            parts.append(summed(terms))
+            terms = [by_parameter[p] for p, f in zip(parameters, items, strict=True) if f.tangent is not None]
+            parts.append(summed([self._term(term, meaning, scalar) for term in terms if term]))
         return Form(text(*(f.text for f in forms)), kind, f"{self.scope.type_text(kind)}({', '.join(parts)})")
 
     def _determinant(self, form: Form, kind: Any, text: Callable[..., str]) -> Form:
@@ -151,14 +157,14 @@ class Builtins:
         tangent = self.scope.kept_tangent(form)
         count = form.type._shape_[0]
         terms = []
-        for row in range(count):
-            rows = [f"{tangent if i == row else form.text}[{i}]" for i in range(count)]
+        for place in range(count):
+            rows = [f"{tangent if i == place else form.text}[{i}]" for i in range(count)]
             terms.append(text(f"{self.scope.wp}.matrix_from_rows({', '.join(rows)})"))
         return Form(text(form.text), kind, summed(terms))
 
 
 class _Term(ast.NodeTransformer):
-    """A row's term with its names replaced."""
+    """A term with its names replaced."""
 
     def __init__(self, scope: Scope, meaning: dict[str, str], scalar: Any) -> None:
         self.scope, self.meaning, self.scalar = scope, meaning, scalar

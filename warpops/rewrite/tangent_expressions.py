@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..effects.names import code_of, is_static, is_type
+from ..effects.tables import row
 from ..private import warp_built
 from ..private.warp_source import declared_overloads, is_function, lookup, member, tree_of
 from ..private.warp_types import argument_types, is_array, is_struct
 from .tangent_builtins import Builtins
-from .tangent_rules import FLAT, ROWS
 from .tangent_scope import Form, Scope, has_tangent
 from .tangent_text import atom, dotted, is_cheap, joined
 from .tangent_tiles import mapped
@@ -162,7 +162,7 @@ class Expressions:
         if all(o.tangent is None for o in operands) or not has_tangent(kind):
             return Form(joined(symbol, *(o.text for o in operands)), kind)
         return self.builtins.derive(
-            node, name, list(ROWS.get(name, ("a", "b"))), operands, kind, lambda a, b: joined(symbol, a, b)
+            node, name, list(row(name).terms or ("a", "b")), operands, kind, lambda a, b: joined(symbol, a, b)
         )[0]
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Expressions:
         parameters = [n or p for n, p in zip(names, own, strict=False)]
         if all(f.tangent is None for f in forms) or not has_tangent(kind):
             form = Form(text(*(f.text for f in forms)), kind)
-            if function.is_differentiable and function.key not in FLAT and any(f.tangent for f in forms):
+            if function.is_differentiable and row(function.key).tangent != "flat" and any(f.tangent for f in forms):
                 raise self.scope.refuse(node, f"'{function.key}' has no tangent rule")
             return [self.scope.kept(form) if is_impure(function) and not root else form]
         if function.key == "tile_map":

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
+from ..arguments.ran import latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
-from ..calls.ways import Asked, OwnBackward, Ways, many, one_or_many
+from ..calls.ways import Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
 from ..private import locks, torch_modes
+from ..private.warp_code import unless_built
 from ..register.registration import hidden_registration
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
@@ -26,8 +29,8 @@ from .carried import carry
 from .dims import batch_dims, empty_like, stacked, to_front, without
 from .exported import record
 from .functions import make_backward, make_forward
-from .map_checks import mapped_results
-from .tangents import Tangent, refused, tangent_plan
+from .own_rules import mapped_backward, mapped_results
+from .tangents import Tangent, refused, tangent_plan, unbuilt
 
 VmapRule = Callable[..., tuple[Any, Any]]
 
@@ -140,6 +143,7 @@ class Transforms:
                 try:
                     made = tangent_plan(instance.plan, active, self._given(values), values=results)
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
+                    unless_built(made.plan.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
                     registration = hidden_registration(made.plan, self.name, (self.path, level, types), Transforms)
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
@@ -300,7 +304,7 @@ class Transforms:
         try:
             made = batched_plan(plan, names)
             identity = (self.path, sorted(names), [slot.leaf.type_name for slot in made.slots])
-            backward = _mapped(self.ways, names) if plan.gradient == "custom" else None
+            backward = mapped_backward(self.ways, names) if plan.gradient == "custom" else None
             registration = hidden_registration(made, self.name, identity, Transforms, backward)
         except UnbatchableError:
             return None
@@ -325,10 +329,14 @@ class Transforms:
         self, function: Callable[..., Any], size: int, dims: Sequence[Any], values: tuple[Any, ...]
     ) -> tuple[Any, Any]:
         """The vmap rule that always holds: call once per element, stack the results."""
-        results = [
-            function(*[v if d is None else v.select(d, index) for v, d in zip(values, dims, strict=True)])
-            for index in range(size)
-        ]
+        results, ran = [], []
+        for index in range(size):
+            results.append(
+                function(*[v if d is None else v.select(d, index) for v, d in zip(values, dims, strict=True)])
+            )
+            ran.append(latest_ran())
+        if self.plan.runs_again:
+            note_all(ran)
         if isinstance(results[0], torch.Tensor):
             return torch.stack(results), 0
         each = zip(*results, strict=True)
@@ -371,33 +379,6 @@ class Transforms:
             again, _ = self._map_kernel(info, in_dims, values)
             rest = tuple(again[count:])
         return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
-
-
-def _mapped(single: Ways, names: frozenset[str]) -> OwnBackward:
-    """A backward of the user's own, over a batch: the backward of one element under vmap."""
-    assert single.custom is not None
-    own = single.custom
-
-    def run(asked: Asked) -> tuple[Any, ...]:
-        arguments = asked.arguments
-        batched = [k for k, name in enumerate(asked.ways.plan.arguments) if name in names]
-        found: list[int] = []
-
-        def backward(inputs: list[Any], results: tuple[Any, ...], grads: tuple[Any, ...]) -> list[torch.Tensor]:
-            values = list(arguments)
-            for position, value in zip(batched, inputs, strict=True):
-                values[position] = value
-            made = own.run(Asked(single, tuple(values), results, grads, asked.needed))
-            found[:] = [k for k, grad in enumerate(made) if grad is not None]
-            return [grad for grad in made if grad is not None]
-
-        made = torch.func.vmap(backward)([arguments[k] for k in batched], asked.results, asked.grads)
-        whole: list[Any] = [None] * len(arguments)
-        for position, grad in zip(found, made, strict=True):
-            whole[position] = grad if position in batched else grad.sum(0)
-        return tuple(whole)
-
-    return OwnBackward(run, own.meaning, own.given)
 
 
 def _kind(slot: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What a function given to ``register_vmap`` has returned: checked, as what a registered backward returns is."""
+"""What is the user's own under vmap: the results of a function given to ``register_vmap``, and a registered backward."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..calls.ways import Asked, OwnBackward, Ways
 from ..errors import ArgumentError
 from ..plan.model import OpPlan, Slot
 
@@ -65,3 +66,30 @@ def _checked(what: str, slot: Slot, size: int, value: Any, axis: Any) -> int | N
 
 def _kind(value: Any) -> str:
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
+
+
+def mapped_backward(single: Ways, names: frozenset[str]) -> OwnBackward:
+    """A backward of the user's own, over a batch: the backward of one element under vmap."""
+    assert single.custom is not None
+    own = single.custom
+
+    def run(asked: Asked) -> tuple[Any, ...]:
+        arguments = asked.arguments
+        batched = [k for k, name in enumerate(asked.ways.plan.arguments) if name in names]
+        found: list[int] = []
+
+        def backward(inputs: list[Any], results: tuple[Any, ...], grads: tuple[Any, ...]) -> list[torch.Tensor]:
+            values = list(arguments)
+            for position, value in zip(batched, inputs, strict=True):
+                values[position] = value
+            made = own.run(Asked(single, tuple(values), results, grads, asked.needed))
+            found[:] = [k for k, grad in enumerate(made) if grad is not None]
+            return [grad for grad in made if grad is not None]
+
+        made = torch.func.vmap(backward)([arguments[k] for k in batched], asked.results, asked.grads)
+        whole: list[Any] = [None] * len(arguments)
+        for position, grad in zip(found, made, strict=True):
+            whole[position] = grad if position in batched else grad.sum(0)
+        return tuple(whole)
+
+    return OwnBackward(run, own.meaning, own.given)
