@@ -46,6 +46,11 @@ INDUCTOR = pytest.param(inductor, id="inductor", marks=pytest.mark.slow)
 """For ``parametrize``. The first compilation of a process with cold caches takes more than ten seconds."""
 
 
+def as_dynamo_says(message: str) -> str:
+    """The pattern of a message whose argument is text: PyTorch 2.14 quotes the call in the error, and escapes our quotes."""
+    return message.replace("'", r"\\?'")
+
+
 def leaf(tensor: torch.Tensor) -> torch.Tensor:
     """A fresh leaf with the same values (and strides, where they are dense) that requires grad."""
     return tensor.detach().clone().requires_grad_()

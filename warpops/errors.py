@@ -9,6 +9,10 @@ from collections.abc import Iterable
 class WarpOpError(Exception):
     """Base class of everything that warpops raises on purpose."""
 
+    def __repr__(self) -> str:
+        """Unquoted: Dynamo from 2.14 on says the repr of an error in that of another, where quotes would be escaped."""
+        return f"{type(self).__name__}: {self}"
+
 
 class SignatureError(WarpOpError, ValueError):
     """A declaration is wrong, or says less than is needed: raised where the op is decorated."""

@@ -40,7 +40,7 @@ def at_line(wanted):
         return line
 
     def call(frame, event, value):
-        inside = lines or frame.f_code.co_qualname == "Registration._register"
+        inside = lines or (frame.f_code.co_filename, frame.f_code.co_name) == (registration.__file__, "_register")
         return line if inside and frame.f_code.co_filename in OURS else None
 
     return call, lines
@@ -130,7 +130,7 @@ def trial(wanted):
         return line
 
     def call(frame, event, value):
-        inside = lines or frame.f_code.co_qualname == "Registration._register"
+        inside = lines or (frame.f_code.co_filename, frame.f_code.co_name) == (registration.__file__, "_register")
         return line if inside and frame.f_code.co_filename in OURS else None
 
     sys.settrace(call)

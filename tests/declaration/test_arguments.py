@@ -371,6 +371,22 @@ def test_jit_trace_records_the_op(grad):
         fresh(x, w)
 
 
+def trace(op):
+    x = torch.ones(4)
+    return torch.jit.trace(lambda x, w: op(x, w) + 1.0, (x, x), check_trace=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_jit_trace_does_not_record_an_older_op():
+    """TorchScript finds operators by their names alone, the oldest first, called or not."""
+    older = [warp_op(kernels.product, "x[n], w[n] -> y[n]", name="arguments::traced") for _ in range(4)]
+    x, op = torch.ones(4), warp_op(kernels.gauss, "x[n], w[m] -> y[n, m]", name="arguments::traced")
+    with pytest.raises(ArgumentError, match="arguments::traced: torch.jit.trace tells operators apart by their names"):
+        trace(op)
+    older.clear()
+    close(trace(op)(x, x), op(x, x) + 1.0)
+
+
 @pytest.mark.parametrize("value", [3.38e38, float("inf")])
 def test_the_largest_bfloat16(value):
     got = bfloat_op(torch.ones(2), value)

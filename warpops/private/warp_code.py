@@ -157,7 +157,7 @@ class Compiled:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
         try:
             hooks = found.get_kernel_hooks(self.kernel)
-        except KeyError:
+        except (KeyError, RuntimeError):  # of its hash, until Warp 1.17
             if last:
                 raise
             # Another thread was building the module when the kernel came into it: Warp took that for all there is.

@@ -46,7 +46,7 @@ from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .plain import check_free, follow
-from .unregister import Registered, Shim, quiet, register
+from .unregister import Registered, Shim, first_of_its_name, quiet, register
 
 OPERATORS = {"": "public", "_fwd": "forward", "_fwd_": "forward_into", "_bwd": "backward", "_bwd_": "backward_into"}
 OPERATORS["_run"] = "run"
@@ -160,7 +160,7 @@ class Registration:
         by_suffix = {name[len(self.basename) :]: overload for name, overload in overloads.items()}
         ops = Ops(**{field: by_suffix.get(suffix) for suffix, field in OPERATORS.items()})
         torch_registry.stand_for(ops.forward, ops.public)
-        self._open(ops)
+        self._open(operators, ops)
         self._implement(operators, ops)
         operators.ways = self.ways
         return overloads, self.lease
@@ -169,8 +169,15 @@ class Registration:
         torch_registry.forget(self.namespace, name)
         return getattr(getattr(getattr(torch.ops, self.namespace), name), self.key)
 
-    def _open(self, ops: Ops) -> None:
+    def _open(self, operators: Registered, ops: Ops) -> None:
         """Make the record of the op, and what the user calls."""
+        forward = ops.run or ops.forward
+
+        def forward_op(*arguments: Any) -> Any:
+            if torch_modes.tracing():
+                first_of_its_name(operators)
+            return forward(*arguments)
+
         self.parts = Parts(self.name, self.writer, self.instances, self.lease)
         self.ways = Ways(
             name=self.title or self.name,
@@ -189,7 +196,7 @@ class Registration:
             make_transforms=self.transforms,
         )
         by_key[self.ways.key] = self.ways
-        self.call = self.parts.open(helpers(self.ways))
+        self.call = self.parts.open(helpers(self.ways) | {"forward_op": forward_op})
         self.call.__name__ = self.plan.name
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
 
