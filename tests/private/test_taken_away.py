@@ -75,7 +75,6 @@ import torch._inductor.compile_fx
 import torch._dynamo, torch._functorch.aot_autograd, torch._subclasses.fake_tensor, torch.fx.experimental.symbolic_shapes
 
 wp.config.log_level = wp.LOG_ERROR
-wp.config.optimization_level = 0
 
 # What PyTorch imports late is imported once, here.
 warm = torch.ones(2, requires_grad=True)
