@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
 import torch
 
 import kernels
@@ -153,6 +154,7 @@ print("collected", len(places))
 """
 
 
+@pytest.mark.slow
 def test_an_op_is_collected_at_every_line_of_a_registration_of_its_name(tmp_path):
     """The collector may come at any time: then the plain name was defined twice, and was lost for good."""
     printed = run_script(COLLECTED, tmp_path / "collected.py")

@@ -82,7 +82,6 @@ import torch._inductor.compile_fx
 import torch._dynamo, torch._functorch.aot_autograd, torch._subclasses.fake_tensor, torch.fx.experimental.symbolic_shapes
 
 wp.config.log_level = wp.LOG_ERROR
-wp.config.optimization_level = 0
 
 # What PyTorch imports late is imported once, here.
 # But no gradient is taken: a PyTorch that is built for CUDA then takes none in forked children.
