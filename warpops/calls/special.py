@@ -29,10 +29,7 @@ def has_tangents(arguments: tuple[Any, ...]) -> bool:
     """Whether a tensor carries a forward-mode tangent."""
     if torch_modes.forward_ad._current_level < 0:
         return False
-    for value in arguments:
-        if isinstance(value, torch.Tensor) and torch_modes.has_tangent(value):
-            return True
-    return False
+    return any(isinstance(value, torch.Tensor) and torch_modes.has_tangent(value) for value in arguments)
 
 
 def cast(ways: Ways, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
