@@ -36,7 +36,7 @@ def separate(op: str, plan: OpPlan, values: Mapping[str, Any]) -> tuple[Any, ...
     """
     own = dict(values)
     for slot, other in _mutated(op, plan, values):
-        if other.role in ("mutated", "inout"):
+        if other.changes:
             fail(op, slot, f"is changed in place, and shares memory with '{other.label}', which is written, too")
         own[other.name] = values[other.name].clone()
     return tuple(own[slot.name] for slot in plan.inputs if slot.is_array)

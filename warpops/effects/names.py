@@ -7,6 +7,7 @@ generates code.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,8 @@ from ..private.warp_types import (
     is_struct,
     known_type,
 )
-from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, replace, truth_of
+from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
+from .frozen import replace
 from .model import Site
 from .tables import row
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
@@ -49,6 +51,8 @@ class Body:
     bound: set[str] = field(default_factory=set)
     parts: set[str] = field(default_factory=set)
     """Names of which a component, element or field is assigned."""
+    updated: set[str] = field(default_factory=set)
+    """Names of arrays, or of what holds them, that builtins write to."""
     drawn: set[str] = field(default_factory=set)
     """Names of what may be the state of random numbers, which drawing one changes."""
     exits: set[type[ast.AST]] = field(default_factory=set)
@@ -64,8 +68,16 @@ class Body:
         self.bound |= other.bound
         self.parts |= other.parts
         self.drawn |= other.drawn
+        self.updated |= other.updated
         self.exits |= other.exits
         self.static |= other.static
+
+
+def _base(node: ast.expr) -> ast.expr:
+    """What a chain of subscripts and attributes begins with."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node
 
 
 class Reader(ast.NodeVisitor):
@@ -83,20 +95,26 @@ class Reader(ast.NodeVisitor):
         return {
             "stored_into": frozenset(self.here.parts),
             "changed": frozenset(self.here.parts | self.here.drawn),
+            "written": frozenset(self.here.parts | self.here.updated),
             "looped": frozenset().union(*(loop.assigned for loop in self.loops.values())),
             "last_reads": self.last_reads,
             "loops": self.loops,
         }
 
     def generic_visit(self, node: ast.AST) -> None:
-        for name in node._fields:
-            child = getattr(node, name, None)
+        for name, child in node.__dict__.items():
             if isinstance(child, list):
                 for one in child:
                     if isinstance(one, ast.AST):
                         self.visit(one)
             elif isinstance(child, ast.AST) and name not in ("ctx", "op"):
                 self.visit(child)
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name):
+            self.visit_Name(node)
+        elif not isinstance(node, ast.Constant):
+            super().visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
@@ -106,9 +124,7 @@ class Reader(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript | ast.Attribute) -> None:
         if isinstance(node.ctx, ast.Store):
-            base: ast.expr = node
-            while isinstance(base, (ast.Subscript, ast.Attribute)):
-                base = base.value
+            base = _base(node)
             if isinstance(base, ast.Name):
                 self.here.parts.add(base.id)
         self.generic_visit(node)
@@ -127,6 +143,10 @@ class Reader(ast.NodeVisitor):
             self.here.static = True
         elif node.args and isinstance(node.args[0], ast.Name) and is_random(name):
             self.here.drawn.add(node.args[0].id)
+        elif node.args and name.startswith(("atomic_", "tile_atomic_", "tile_store")):
+            base = _base(node.args[0])
+            if isinstance(base, ast.Name):
+                self.here.updated.add(base.id)
         self.generic_visit(node)
 
     def visit_Break(self, node: ast.AST) -> None:
@@ -168,6 +188,8 @@ class Code:
     """Names of which a component, element or field is assigned somewhere."""
     changed: frozenset[str]
     """Those, and names of what may be the state of random numbers."""
+    written: frozenset[str]
+    """Those, and names of arrays that builtins write to."""
     looped: frozenset[str]
     """Names that a loop assigns."""
     closure: dict[str, Any]
@@ -188,10 +210,10 @@ class Code:
     def ask(self, question: Callable[[_N], _T], node: _N) -> _T:
         """What a function of a node of the source alone answers: the same in each pass over it."""
         key = (question, node)
-        if key not in self.answers:
-            self.answers[key] = question(node)
-        answer: _T = self.answers[key]
-        return answer
+        found: _T = self.answers.get(key, NOTHING)
+        if found is NOTHING:
+            found = self.answers[key] = question(node)
+        return found
 
     def text(self, node: ast.AST) -> Text:
         return partial(self.ask, _unparsed, node)
@@ -230,7 +252,7 @@ def code_of(owner: Any) -> Code:
 
 def with_body(code: Code, body: Sequence[ast.stmt]) -> Code:
     """The code, with another body."""
-    return replace(code, body=tuple(body), **Reader(body).found())
+    return dataclasses.replace(code, body=tuple(body), **Reader(body).found())
 
 
 _SETTERS = {"transform_set_translation": "p", "transform_set_rotation": "q"}

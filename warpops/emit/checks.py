@@ -127,12 +127,9 @@ def find_device(w: Writer) -> str:
 
 def check_handles(w: Writer, device: str) -> None:
     """Compare Warp's objects with what the kernel takes them for, and their devices with the tensors'."""
-    for slot in w.plan.inputs:
-        if slot.leaf.kind == "handle" and slot.role != "tensor_scalar":
-            check = w.provide(
-                f"check_{slot.name}", partial(check_handle, f"{w.op}: argument '{slot.label}'", slot.objects)
-            )
-            w.text.add(f"{check}({slot.name}, {device})")
+    for slot in map(w.plan.slot, w.plan.handles):
+        check = w.provide(f"check_{slot.name}", partial(check_handle, f"{w.op}: argument '{slot.label}'", slot.objects))
+        w.text.add(f"{check}({slot.name}, {device})")
 
 
 def check_mutated(w: Writer) -> None:

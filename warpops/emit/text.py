@@ -98,9 +98,9 @@ class Text:
             self._taken.add(found)
         return found
 
-    def reserve(self, names: Iterable[str]) -> None:
-        """Names that are the user's too."""
-        self._taken.update(names)
+    def names(self, kind: str) -> dict[str, str]:
+        """What the names of a kind became."""
+        return {name: own for (found, name), own in self._free.items() if found == kind}
 
     def local(self, name: str) -> str:
         """A local variable derived from an argument."""
@@ -112,6 +112,10 @@ class Text:
 
     def add(self, line: str) -> None:
         self._lines += wrapped("    " * self._indent + line)
+
+    def add_all(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.add(line)
 
     def let(self, name: str, value: str) -> None:
         """Name a value, if what is written in the function after it says that name."""

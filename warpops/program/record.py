@@ -19,7 +19,7 @@ from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_
 from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
 from .checks import advice_on, check_followed, check_handles, check_launch, leaves, warn_once
-from .launches import Called, Launched, StructValue, frozen, refs_in, settled
+from .launches import Called, Launched, StructValue, frozen, rebuilt, refs_in, settled
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 from .take import Take
 
@@ -372,9 +372,9 @@ class Run:
         title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
         check_unchanged(title, list(event.objects), [(held,) for held in event.objects.values()])
         if choice.plan is not None:
-            kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
+            kernel = load(title, kernel, choice.plan, self.device, event.options.get("block_dim"))
         private: list[Any] = []
-        arrays = [self._rebuild(argument, private) for argument in event.arguments]
+        arrays = [rebuilt(argument, self.device, private) for argument in event.arguments]
         adjoints: list[Any] = []
         for (label, _), array in zip(warp_types.argument_types(kernel), arrays, strict=True):
             known = choice.effects.arrays.get(label)
@@ -391,13 +391,3 @@ class Run:
         _, uses = uses_of(event.kernel)
         read = {label: array for label, array in leaves(kernel, tuple(arrays)) if uses.get(label, Use()).is_read_again}
         self._launch(wp.launch, call, read, None)
-
-    def _rebuild(self, argument: Any, private: list[Any]) -> Any:
-        if isinstance(argument, Ref):
-            return argument.array(self.device, private)
-        if isinstance(argument, StructValue):
-            instance = argument.cls()
-            for name, value in argument.fields.items():
-                setattr(instance, name, self._rebuild(value, private))
-            return instance
-        return argument

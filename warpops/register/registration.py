@@ -35,8 +35,9 @@ from ..calls.parts import Parts
 from ..calls.remember import backward_into, forward_into
 from ..calls.traced import fake_backward, fake_forward, fake_into, fake_public
 from ..calls.ways import Lease, Ops, OwnBackward, Ways, by_key
-from ..emit.call import CallWriter
+from ..emit.call import write_call
 from ..emit.schema import Schemas
+from ..emit.writer import OpWriter
 from ..errors import SignatureError
 from ..plan.model import OpPlan
 from ..private import torch_modes, torch_registry
@@ -45,7 +46,7 @@ from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .plain import check_free, follow
-from .unregister import Registered, Shim, quiet, register
+from .unregister import Registered, Shim, first_of_its_name, quiet, register
 
 OPERATORS = {"": "public", "_fwd": "forward", "_fwd_": "forward_into", "_bwd": "backward", "_bwd_": "backward_into"}
 OPERATORS["_run"] = "run"
@@ -73,7 +74,7 @@ class Registration:
     numbered: bool = False
 
     def __post_init__(self) -> None:
-        self.emitter = CallWriter(self.name, self.plan)
+        self.writer = OpWriter(self.name, self.plan)
         self.schemas = Schemas(self.plan)
         self.namespace, self.basename = self.name.split("::")
         self.rows = find_rows(self.plan)
@@ -109,7 +110,7 @@ class Registration:
             schemas.public(),
             schemas.forward_into(),
             schemas.backward_into(),
-            self.emitter.emit(),
+            self.writer.once(write_call),
             plan_text(self.plan, self.rows.arrays),
         ]
 
@@ -159,7 +160,7 @@ class Registration:
         by_suffix = {name[len(self.basename) :]: overload for name, overload in overloads.items()}
         ops = Ops(**{field: by_suffix.get(suffix) for suffix, field in OPERATORS.items()})
         torch_registry.stand_for(ops.forward, ops.public)
-        self._open(ops)
+        self._open(operators, ops)
         self._implement(operators, ops)
         operators.ways = self.ways
         return overloads, self.lease
@@ -168,9 +169,16 @@ class Registration:
         torch_registry.forget(self.namespace, name)
         return getattr(getattr(getattr(torch.ops, self.namespace), name), self.key)
 
-    def _open(self, ops: Ops) -> None:
+    def _open(self, operators: Registered, ops: Ops) -> None:
         """Make the record of the op, and what the user calls."""
-        self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
+        forward = ops.run or ops.forward
+
+        def forward_op(*arguments: Any) -> Any:
+            if torch_modes.tracing():
+                first_of_its_name(operators)
+            return forward(*arguments)
+
+        self.parts = Parts(self.name, self.writer, self.instances, self.lease)
         self.ways = Ways(
             name=self.title or self.name,
             key=f"{self.name}.{self.key}",
@@ -188,7 +196,7 @@ class Registration:
             make_transforms=self.transforms,
         )
         by_key[self.ways.key] = self.ways
-        self.call = self.parts.open(helpers(self.ways))
+        self.call = self.parts.open(helpers(self.ways) | {"forward_op": forward_op})
         self.call.__name__ = self.plan.name
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
 

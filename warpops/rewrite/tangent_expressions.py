@@ -12,9 +12,10 @@ from ..effects.tables import row
 from ..private import warp_built
 from ..private.warp_source import declared_overloads, is_function, lookup, member, tree_of
 from ..private.warp_types import argument_types, is_array, is_struct
+from .source import dotted
 from .tangent_builtins import Builtins
 from .tangent_scope import Form, Scope, has_tangent
-from .tangent_text import atom, dotted, is_cheap, joined
+from .tangent_text import atom, is_cheap, joined
 from .tangent_tiles import mapped
 
 

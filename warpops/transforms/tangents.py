@@ -20,7 +20,7 @@ from ..calls.special import refuse_gradient
 from ..calls.ways import many
 from ..effects import Effects, analyse
 from ..errors import GradientError, SignatureError
-from ..kernel.signature import inspect_kernel
+from ..kernel.signature import KernelSignature, inspect_kernel
 from ..plan.declaration import Declaration, Term
 from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
@@ -252,7 +252,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
     for slot in plan.arrays:
         both = [slot.label, *([twins[slot.name]] if slot.name in twins else [])]
         for label in both if slot.role != "mutated" else both[1:]:
-            if slot.role in ("input", "inout", "mutated"):
+            if slot.is_input:
                 left.append(Term(label, dims[slot.name]))
             elif slot.role == "scratch":
                 if slot.shape is None or callable(slot.shape):
@@ -261,7 +261,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
     for slot in (*plan.result_slots, *plan.mutated):
         both = [slot.label] if slot.label not in dropped and slot.role != "mutated" else []
         for label in [*both, *([twins[slot.name]] if slot.name in twins else [])]:
-            if slot.role in ("inout", "mutated"):
+            if slot.changes:
                 right.append(Term(label, dims[slot.name]))
                 continue
             if callable(slot.shape):
@@ -301,7 +301,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
 
 def _dims(slot: Slot, taken: Names, shared: bool) -> tuple[Expr | None, ...] | None:
     """The dims of an input; those that a tangent shares have a name each."""
-    if not shared or slot.role not in ("input", "inout", "mutated"):
+    if not shared or not slot.is_input:
         return slot.dims
     known = slot.dims or (None,) * slot.leaf.ndim
     return tuple(d if d is not None else name(taken.fresh(f"{slot.name}_{k}")) for k, d in enumerate(known))
@@ -323,4 +323,12 @@ def refused(title: str, what: str, error: Exception) -> GradientError:
         f"{title}: {what}: {error}; give the op a differentiable backward with register_backward, or with the option backward"
         if what != "jvp"
         else f"{title}: jvp: {error}"
+    )
+
+
+def unbuilt(title: str, what: str, kernel: KernelSignature, error: object) -> GradientError:
+    """What is said where Warp can't build the tangent kernel."""
+    where = f"{kernel.file}:{kernel.line}"
+    return refused(
+        title, what, TangentError(f"Warp can't build the tangent kernel of {kernel.name}: {error} ({where})")
     )

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
+from ..arguments.kinds import kind_of
 from ..arguments.ran import latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
 from ..calls.ways import Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
 from ..private import locks, torch_modes
+from ..private.warp_code import unless_built
 from ..register.registration import hidden_registration
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
@@ -28,7 +31,7 @@ from .dims import batch_dims, empty_like, stacked, to_front, without
 from .exported import record
 from .functions import make_backward, make_forward
 from .own_rules import mapped_backward, mapped_results
-from .tangents import Tangent, refused, tangent_plan
+from .tangents import Tangent, refused, tangent_plan, unbuilt
 
 VmapRule = Callable[..., tuple[Any, Any]]
 
@@ -141,6 +144,7 @@ class Transforms:
                 try:
                     made = tangent_plan(instance.plan, active, self._given(values), values=results)
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
+                    unless_built(made.plan.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
                     registration = hidden_registration(made.plan, self.name, (self.path, level, types), Transforms)
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
@@ -271,7 +275,7 @@ class Transforms:
         self, batched: Transforms, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int
     ) -> tuple[Any, ...]:
         """The arguments of the batched op."""
-        integral = {s.name for s in batched.plan.inputs if s.leaf.kind == "vector" and _kind(s) == "int"}
+        integral = {s.name for s in batched.plan.inputs if kind_of(s).several and _kind(s) == "int"}
         moved = []
         for name, value, dim in zip(self.plan.arguments, values, dims, strict=True):
             if name in names:
