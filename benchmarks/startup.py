@@ -147,6 +147,7 @@ def apart(function: Callable[..., Any], cache: Path, *arguments: Any) -> Any:
     child = os.fork()
     if not child:
         os.environ["WARP_CACHE_PATH"] = str(cache)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Warp says what it builds and loads
         with os.fdopen(write, "w") as out:
             try:
                 json.dump(function(*arguments), out)
@@ -163,7 +164,6 @@ def apart(function: Callable[..., Any], cache: Path, *arguments: Any) -> Any:
 
 
 def measure(count: int, repeats: int) -> dict[str, Any]:
-    wp.config.quiet = True
     gc.collect()
     gc.freeze()  # no process goes through what PyTorch and Warp hold
     decorate, imports, modules = [], [], []
