@@ -13,7 +13,7 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..effects.analysis import analyse_as
+from ..effects import analyse_as
 from ..effects.model import Effects, Hazard, LoopNeeds, Site
 from ..effects.names import Code, code_of
 from ..private import warp_code, warp_source
