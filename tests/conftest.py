@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -70,6 +71,21 @@ def fresh_state():
     torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def frozen():
+    """For files that collect garbage again and again: what was there before isn't walked each time.
+
+    Not for the whole suite: ids of Warp's objects are looked for among what isn't frozen.
+    """
+    import torch._functorch.aot_autograd  # what the first compilation imports, with Dynamo, is half of it
+
+    torch._dynamo.reset()
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=[eager, compiled], ids=["eager", "compiled"])

@@ -73,14 +73,19 @@ def hidden_name(name: str) -> Named:
     return Named(name, None, False, None, ())  # type: ignore[arg-type]
 
 
+def default_name(kernel: KernelSignature) -> str:
+    """The name of a kernel's op where nothing else is declared, and no other op has it."""
+    root = kernel.module.split(".")[0]
+    namespace = "warpops" if root in (*MAIN, "") or not root.isidentifier() else root
+    return f"{namespace}::{kernel.name}"
+
+
 def choose_name(declared: str | None, kernel: KernelSignature) -> Named:
     """The name of a new op: the declared one, or the kernel's, with a number where another op has it."""
     places = Place(kernel.module, kernel.qualname, kernel.file, kernel.line), _caller()
     if declared is not None:
         return Named(declared, next(_count), False, kernel.kernel, places)
-    root = kernel.module.split(".")[0]
-    namespace = "warpops" if root in (*MAIN, "") or not root.isidentifier() else root
-    base = f"{namespace}::{kernel.name}"
+    base = default_name(kernel)
     check_name(kernel.name, base)
     name, number = base, 0
     while (other := newest(name)) is not None and not other._named.is_defined_again(kernel.kernel, places):

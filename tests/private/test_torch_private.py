@@ -237,7 +237,8 @@ def test_a_rule_for_a_class_is_asked_for_when_one_comes():
             return (lambda cls, function, types, args, kwargs: torch.full((2,), 7.0)) if kind is Wrapped else None
 
     name = "warpops_canary::ruled.cabc"
-    torch_registry.register_python_side(library, name, lambda x: torch.empty_like(x), Rules())
+    torch_registry.register_fake(library, name, lambda x: torch.empty_like(x))
+    torch_registry.register_dispatch(library, name, Rules())
     wrapped = torch.Tensor._make_wrapper_subclass(Wrapped, (2,))
     assert overload(wrapped).tolist() == [7.0, 7.0]
     assert Wrapped in asked

@@ -38,6 +38,8 @@ class Array(Kind):
             fail(op, slot, f"expected a tensor ({leaf.type_name}), got None; only arrays declared optional may be None")
         if not isinstance(value, torch.Tensor):
             hint = "; convert it with torch.as_tensor" if hasattr(value, "__array__") or isinstance(value, list) else ""
+            if type(value).__module__.startswith("warp"):
+                hint = "; convert it with wp.to_torch"
             if isinstance(value, (list, tuple)) and leaf.scalar is not None and leaf.scalar.name == "uint64":
                 hint = f"; {IDS}"
             fail(op, slot, f"expected a tensor ({leaf.type_name}), got {type(value).__name__}{hint}")
@@ -50,7 +52,11 @@ class Array(Kind):
                 "expected a dense tensor, got a nested one; pass its values (.values()), or call for each part",
             )
         if value.layout is not torch.strided:
-            fail(op, slot, f"expected a strided tensor, got layout {value.layout}")
+            fail(
+                op,
+                slot,
+                f"expected a strided tensor, got layout {value.layout}; convert it with .to_dense(), or pass its parts",
+            )
         if value.dtype not in scalar.dtypes:
             accepted = " or ".join(map(str, scalar.dtypes))
             fail(op, slot, f"expected dtype {accepted} ({leaf.type_name}), got {value.dtype}; convert it with .to(...)")

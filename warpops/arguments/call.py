@@ -71,6 +71,16 @@ def to_device(op: str, value: Any) -> torch.device:
         raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {value!r}") from None
 
 
+def existing(op: str, device: torch.device) -> torch.device:
+    """A device, if there is one of its number: an argument ``device``, or PyTorch's default."""
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        raise ArgumentError(
+            f"{op}: argument 'device': expected a device that there is ({', '.join(there)}), got {device}"
+        )
+    return device
+
+
 def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> torch.device:
     first: tuple[Slot, torch.device] | None = None
     for slot in plan.inputs:
@@ -92,8 +102,8 @@ def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> t
         if wanted.type not in ("cpu", "cuda", "meta"):
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {wanted}")
         if first is None:
-            return wanted
-    return first[1] if first is not None else torch.get_default_device()
+            return existing(op, wanted)
+    return first[1] if first is not None else existing(op, torch.get_default_device())
 
 
 def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:

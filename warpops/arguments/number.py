@@ -120,7 +120,12 @@ def check_number(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> None
         if slot.role == "size" or kind == "bool" or len(slot.leaf.path) > 1:
             fail(op, slot, f"{what}; pass a Python number, with .item() (its gradient would be lost)")
         declare = f"declare tensor_scalars='{slot.label}' to give it as a 0-d tensor"
-        fail(op, slot, f"{what}; {declare}, or pass a Python number, with .item() (its gradient would be lost)")
+        learn = (
+            f", or take an array of one element in the kernel, {slot.label}[0], to keep it"
+            if value.requires_grad
+            else ""
+        )
+        fail(op, slot, f"{what}; {declare}, or pass a Python number, with .item() (its gradient would be lost){learn}")
     if isinstance(value, (torch.SymInt, torch.SymBool)) or (isinstance(value, torch.SymFloat) and kind == "float"):
         return
     plain = plain_number(value)

@@ -107,7 +107,6 @@ def helpers(ways: Ways) -> dict[str, Any]:
         "forwards": Store(ways.instances, "forward"),
         "backwards": Store(ways.instances, "backward"),
         "public_op": ways.ops.public,
-        "forward_op": ways.ops.forward,
         "backward_op": ways.ops.backward,
         "defaults": {p.name: default_value(p.default) for p in plan.parameters},
         "check_ran": partial(check_ran, ways.name),

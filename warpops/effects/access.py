@@ -228,6 +228,7 @@ def store(
     view: bool = False,
 ) -> None:
     """Store an element, or a component of one."""
+    record.acts()
     state = record.state
     _written_under(record, array, value, tokens, site)
     several = len(array.refs) > 1 or array.local or bool(record.possible)
@@ -267,6 +268,7 @@ def update(
     view: bool = False,
 ) -> None:
     """Update an element atomically."""
+    record.acts()
     state = record.state
     looks = not row(name).sums
     if looks:
@@ -296,6 +298,7 @@ def update(
 
 def escape(record: Record, array: Array, site: Site) -> None:
     """The array goes where the analysis can't follow it."""
+    record.acts()
     for ref in array.refs:
         if not record.silent:
             record.escapes.setdefault((ref.root, site))

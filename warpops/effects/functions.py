@@ -149,6 +149,7 @@ def _address_of(record: Record, frame: Frame, node: ast.Call) -> Abstract:
 
 def _leaves_sight(record: Record, frame: Frame, arguments: Arguments, node: ast.AST, *, active: bool) -> Value:
     """A call that can't be followed: every array in it escapes, and every local given to it may change."""
+    record.acts()
     site = frame.code.site(node)
     for value in arguments.values:
         record.stores(value, tokens_of(value), site)
@@ -244,7 +245,7 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     record.inside -= replayed
     if not replayed:
         result = without_tokens(result, Counter)
-    if len(record.stored) > stored:
+    if whole and len(record.stored) > stored:
         record.stores(Value(), whole, site)
     return record.needing(result, whole, site)
 
@@ -325,6 +326,7 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
         message = f"the native function '{function.key}' has no adj_snippet, so that no gradient passes it"
         doubts.append(Doubt("no-adjoint", site, message))
     if memory:
+        record.acts()
         for value in values:
             record.stores(value, tokens_of(value), site)
         if any(map(is_active, values)) or any(holds_floats(array.dtype) for array in arrays):

@@ -12,6 +12,7 @@ import ast
 from functools import partial
 from typing import TypeAlias
 
+from ..private.warp_types import CONTINUES_ARE_UNROLLED
 from . import conditions
 from .access import number
 from .behind import behind, join_paths, variables_behind, varying
@@ -125,7 +126,7 @@ def _is_query(test: ast.expr) -> bool:
 
 
 def _breaks(node: _Loop) -> bool:
-    return leaves(node.body, ast.Break)
+    return leaves(node.body, ast.Break) or (not CONTINUES_ARE_UNROLLED and leaves(node.body, ast.Continue))
 
 
 def _run(

@@ -217,7 +217,8 @@ class Hazard:
     - ``"no-adjoint"``: what Warp doesn't differentiate,
     - ``"remainder"``: the same, of what can be written so that it does (``frac``, ``mod``),
     - ``"mesh"``: a mesh's own arrays,
-    - ``"view"``: a view given to a function with a gradient of the user's, which writes to a null array.
+    - ``"view"``: a view given to a function with a gradient of the user's, which writes to a null array,
+    - ``"stored-again"``: a component of an element, by Warp before 1.18.
 
     ``arrays`` are the arrays whose gradients it concerns (empty: all).
     """
@@ -234,7 +235,7 @@ class Hazard:
     @property
     def refused(self) -> bool:
         """No gradient can be had, where others are warned of."""
-        return self.kind in ("counter", "index", "view")
+        return self.kind in ("counter", "index", "view", "stored-again")
 
 
 @dataclass(frozen=True)

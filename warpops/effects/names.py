@@ -51,6 +51,8 @@ class Body:
     bound: set[str] = field(default_factory=set)
     parts: set[str] = field(default_factory=set)
     """Names of which a component, element or field is assigned."""
+    updated: set[str] = field(default_factory=set)
+    """Names of arrays, or of what holds them, that builtins write to."""
     drawn: set[str] = field(default_factory=set)
     """Names of what may be the state of random numbers, which drawing one changes."""
     exits: set[type[ast.AST]] = field(default_factory=set)
@@ -66,8 +68,16 @@ class Body:
         self.bound |= other.bound
         self.parts |= other.parts
         self.drawn |= other.drawn
+        self.updated |= other.updated
         self.exits |= other.exits
         self.static |= other.static
+
+
+def _base(node: ast.expr) -> ast.expr:
+    """What a chain of subscripts and attributes begins with."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node
 
 
 class Reader(ast.NodeVisitor):
@@ -85,6 +95,7 @@ class Reader(ast.NodeVisitor):
         return {
             "stored_into": frozenset(self.here.parts),
             "changed": frozenset(self.here.parts | self.here.drawn),
+            "written": frozenset(self.here.parts | self.here.updated),
             "looped": frozenset().union(*(loop.assigned for loop in self.loops.values())),
             "last_reads": self.last_reads,
             "loops": self.loops,
@@ -113,9 +124,7 @@ class Reader(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript | ast.Attribute) -> None:
         if isinstance(node.ctx, ast.Store):
-            base: ast.expr = node
-            while isinstance(base, (ast.Subscript, ast.Attribute)):
-                base = base.value
+            base = _base(node)
             if isinstance(base, ast.Name):
                 self.here.parts.add(base.id)
         self.generic_visit(node)
@@ -134,6 +143,10 @@ class Reader(ast.NodeVisitor):
             self.here.static = True
         elif node.args and isinstance(node.args[0], ast.Name) and is_random(name):
             self.here.drawn.add(node.args[0].id)
+        elif node.args and name.startswith(("atomic_", "tile_atomic_", "tile_store")):
+            base = _base(node.args[0])
+            if isinstance(base, ast.Name):
+                self.here.updated.add(base.id)
         self.generic_visit(node)
 
     def visit_Break(self, node: ast.AST) -> None:
@@ -175,6 +188,8 @@ class Code:
     """Names of which a component, element or field is assigned somewhere."""
     changed: frozenset[str]
     """Those, and names of what may be the state of random numbers."""
+    written: frozenset[str]
+    """Those, and names of arrays that builtins write to."""
     looped: frozenset[str]
     """Names that a loop assigns."""
     closure: dict[str, Any]

@@ -136,15 +136,24 @@ class Way:
     arguments: tuple[int, ...]
 
 
+class ActsError(Exception):
+    """A function does more than read, and compute numbers."""
+
+
 @frozen
 class Summary:
-    """What a call of a function of numbers comes to, for all arguments of one kind."""
+    """What a call of a function that computes numbers comes to, for all arguments of one kind."""
 
     result: Abstract
     ways: tuple[Way | None, ...]
     """Of each number in the result."""
     strays: tuple[tuple[Given, Site], ...]
     """Where arguments are indices that the adjoint may have others of."""
+    stored: tuple[Trace, ...]
+    """Of what is wrong with Warp's adjoint of it, and needed, whatever its arguments are."""
+    accesses: tuple[Access, ...]
+    """What it reads of the arrays that it is given, as if no loop or condition were around the call."""
+    read: frozenset[Seen]
     steps: dict[int, int]
     """The needs' orders, counted from the call."""
     site: Site
@@ -220,9 +229,9 @@ class Record:
     inside: int = 0
     """Inside a function that the kernel calls, and that has no replay of the user's own."""
     summaries: dict[Any, Summary | None] = field(default_factory=dict)
-    """Of functions of numbers, by the kind of their arguments; None for one that does more than return a number."""
-    beyond: bool = False
-    """What is interpreted has done more than compute numbers."""
+    """Of functions that compute numbers, by the kind of their arguments; None for one that does more."""
+    summing: bool = False
+    """What is interpreted is a function for all its calls."""
     strays: dict[tuple[Given, Site], None] = field(default_factory=dict)
     """Of the function that is interpreted for all its calls."""
 
@@ -272,15 +281,18 @@ class Record:
         sources = [trace for trace in traces_of(value) if trace is not None]
         return with_trace(value, Trace(sources, doubts=doubts))
 
+    def acts(self) -> None:
+        """What is interpreted here does more than compute numbers."""
+        if self.summing:
+            raise ActsError
+
     def stores(self, value: Abstract, tokens: Tokens, site: Site) -> None:
         """The value reaches memory, where the adjoint needs what is behind these tokens."""
-        self.beyond = True
         if not self.silent and not self.shielded:
             self.stored.append(self._needs(merged(traces_of(value)), tokens, site))
 
     def warn(self, *doubts: Doubt | Through) -> None:
         """Warp's adjoint may be wrong here, whatever the values are."""
-        self.beyond = self.beyond or bool(doubts)
         if not self.silent and not self.shielded:
             self.stored.append(Trace([], doubts=doubts))
 

@@ -140,7 +140,9 @@ def check_mutated(w: Writer) -> None:
 
 def check_memories(w: Writer) -> None:
     """A remembered launch sees a null pointer itself."""
-    w.text.add(f"{w.provide('check_memories', partial(overlap.check_memories, w.op, w.plan))}({w.values()})")
+    arrays = ", ".join(slot.name for slot in w.plan.given_arrays)
+    w.text.add(f"if {w.provide('doubtful', overlap.doubtful)}({arrays}):")
+    w.text.add(f"    {w.provide('check_memories', partial(overlap.check_memories, w.op, w.plan))}({w.values()})")
 
 
 def separate(w: Writer) -> None:

@@ -10,7 +10,6 @@ import torch
 from ..errors import GradientError
 from ..kernel.signature import inspect_kernel
 from ..private import locks, warp_code, warp_source
-from ..private.told import while_building
 from ..rewrite.adjoint import AdjointKernel, make_adjoint
 from ..rewrite.model import AdjointPlan
 from ..rewrite.source import users_line
@@ -20,8 +19,8 @@ _lock = locks.reentrant()
 _made: weakref.WeakKeyDictionary[Any, AdjointKernel] = weakref.WeakKeyDictionary()
 
 
-def adjoint_kernel(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
-    """The kernel of a plan, made once.
+def adjoint_kernel(title: str, kernel: Any, plan: AdjointPlan) -> AdjointKernel:
+    """The kernel of a plan, made once; ``title`` begins what is said where it can't be.
 
     Raises:
         GradientError: it can't be written.
@@ -33,42 +32,41 @@ def adjoint_kernel(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
             try:
                 found = _made[key] = make_adjoint(kernel, plan)
             except Exception as error:
-                raise _failed(kernel, plan, None, error) from error
+                raise _failed(title, kernel, plan, None, error) from error
         return found
 
 
-def load(kernel: Any, plan: AdjointPlan, device: Any, block_dim: int | None) -> Any:
-    """Build the kernel of a plan for one of Warp's devices.
+def load(title: str, kernel: Any, plan: AdjointPlan, device: Any, block_dim: int | None) -> Any:
+    """Build the kernel of a plan for one of Warp's devices; ``title`` begins what is said where it can't be.
 
     Raises:
         GradientError: Warp can't build it.
     """
-    made = adjoint_kernel(kernel, plan)
+    made = adjoint_kernel(title, kernel, plan)
     try:
-        with while_building(made.kernel.module, device):
-            made.kernel.module.load(device, warp_code.resolved_block_dim(device, block_dim))
+        warp_code.build(made.kernel, device, block_dim)
     except Exception as error:
-        raise _failed(kernel, plan, made, error) from error
+        raise _failed(title, kernel, plan, made, error) from error
     return made.kernel
 
 
-def _failed(kernel: Any, plan: AdjointPlan, made: AdjointKernel | None, error: Exception) -> GradientError:
+def _failed(title: str, kernel: Any, plan: AdjointPlan, made: AdjointKernel | None, error: Exception) -> GradientError:
     file, line = warp_source.source_location(kernel)
     where = (users_line(str(error), made.lines) if made is not None else None) or f"{file}:{line}"
     return GradientError(
-        f"{kernel.key}: the gradient needs the kernel in another form ({plan.reasons[0]}), which can't be built: {error} "
-        f"({where})"
+        f"{title}: the gradient needs the kernel {kernel.key} in another form ({plan.reasons[0]}), which can't be built: "
+        f"{error} ({where})"
     )
 
 
 class Reverse:
     """Launches the adjoint of one kernel by that of the kernel of a plan. The rest is the launcher's of the kernel."""
 
-    __slots__ = ("_launcher", "kernel", "options", "plan")
+    __slots__ = ("_launcher", "kernel", "op", "options", "plan")
 
-    def __init__(self, kernel: Any, plan: AdjointPlan | str, *options: Any) -> None:
+    def __init__(self, op: str, kernel: Any, plan: AdjointPlan | str, *options: Any) -> None:
         """``plan``: what is launched, or why nothing is. ``options``: the launcher's, after the kernel's signature."""
-        self.kernel, self.plan, self.options = kernel, plan, options
+        self.op, self.kernel, self.plan, self.options = op, kernel, plan, options
         self._launcher: Launcher | None = None
 
     @property
@@ -77,7 +75,7 @@ class Reverse:
         if isinstance(self.plan, str):
             raise GradientError(self.plan)
         if self._launcher is None:
-            made = adjoint_kernel(self.kernel, self.plan)
+            made = adjoint_kernel(self.op, self.kernel, self.plan)
             self._launcher = Launcher(inspect_kernel(made.kernel), *self.options)
         return self._launcher
 
@@ -88,7 +86,8 @@ class Reverse:
             try:
                 launcher.preload(device)
             except Exception as error:
-                raise _failed(self.kernel, self.plan, _made.get(warp_source.definition(self.kernel)), error) from error
+                made = _made.get(warp_source.definition(self.kernel))
+                raise _failed(self.op, self.kernel, self.plan, made, error) from error
         launcher.adjoint(device, dims, arguments, adjoints)
 
     @property

@@ -221,6 +221,7 @@ class _Deriver(Bounds):
                         continue
                     found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
             if len(found) > 1:
+                self.check_names(())  # a size that nothing binds isn't one to choose
                 options = " or ".join(f"'{size}' ({why})" for size, why in found.items())
                 raise self.fail(f"coordinate {coordinate} of wp.tid() may run over {options}; say which with dim")
             if found:

@@ -372,7 +372,7 @@ class Run:
         title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
         check_unchanged(title, list(event.objects), [(held,) for held in event.objects.values()])
         if choice.plan is not None:
-            kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
+            kernel = load(title, kernel, choice.plan, self.device, event.options.get("block_dim"))
         private: list[Any] = []
         arrays = [rebuilt(argument, self.device, private) for argument in event.arguments]
         adjoints: list[Any] = []

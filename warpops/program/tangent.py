@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import warp as wp
 
 from ..errors import GradientError
-from ..private import warp_calls, warp_launch, warp_types
+from ..private import warp_calls, warp_code, warp_launch, warp_source, warp_types
 from ..private.warp_calls import LIBRARY, Watcher, byte_range, root_array, title_of, watching
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
@@ -206,6 +206,11 @@ class Twice:
             made, labels = self.program.kernel(kernel, given, active)
         except TangentError as error:
             self.no_tangent(f"the kernel {kernel.key}, which has none: {error}")
+        try:
+            warp_code.build(made, given[min(active)].device, call["block_dim"])
+        except Exception as error:
+            where = ":".join(map(str, warp_source.source_location(kernel)))
+            self.no_tangent(f"the kernel {kernel.key}, whose tangent kernel Warp can't build: {error} ({where})")
         twins = [self.twin(given[label]) if given[label] is not None else None for label in labels]
         result = self.outer.launch(original, {**call, "kernel": made, "inputs": [*arguments, *twins], "outputs": []})
         for label in labels:

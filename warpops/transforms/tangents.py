@@ -20,7 +20,7 @@ from ..calls.special import refuse_gradient
 from ..calls.ways import many
 from ..effects import Effects, analyse
 from ..errors import GradientError, SignatureError
-from ..kernel.signature import inspect_kernel
+from ..kernel.signature import KernelSignature, inspect_kernel
 from ..plan.declaration import Declaration, Term
 from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
@@ -323,4 +323,12 @@ def refused(title: str, what: str, error: Exception) -> GradientError:
         f"{title}: {what}: {error}; give the op a differentiable backward with register_backward, or with the option backward"
         if what != "jvp"
         else f"{title}: jvp: {error}"
+    )
+
+
+def unbuilt(title: str, what: str, kernel: KernelSignature, error: object) -> GradientError:
+    """What is said where Warp can't build the tangent kernel."""
+    where = f"{kernel.file}:{kernel.line}"
+    return refused(
+        title, what, TangentError(f"Warp can't build the tangent kernel of {kernel.name}: {error} ({where})")
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from ..calls.traced import fake_forward
 from ..calls.ways import Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
 from ..private import locks, torch_modes
+from ..private.warp_code import unless_built
 from ..register.registration import hidden_registration
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
@@ -29,7 +31,7 @@ from .dims import batch_dims, empty_like, stacked, to_front, without
 from .exported import record
 from .functions import make_backward, make_forward
 from .own_rules import mapped_backward, mapped_results
-from .tangents import Tangent, refused, tangent_plan
+from .tangents import Tangent, refused, tangent_plan, unbuilt
 
 VmapRule = Callable[..., tuple[Any, Any]]
 
@@ -142,6 +144,7 @@ class Transforms:
                 try:
                     made = tangent_plan(instance.plan, active, self._given(values), values=results)
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
+                    unless_built(made.plan.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
                     registration = hidden_registration(made.plan, self.name, (self.path, level, types), Transforms)
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
