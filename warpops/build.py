@@ -62,8 +62,8 @@ def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
 
 def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = None, stacklevel: int = 4) -> WarpOp:
     """An op of a kernel and a parsed declaration; a hidden one has a name of its own that no list shows."""
-    effects = analyse(kernel)
     found = inspect_kernel(kernel)
+    effects = analyse(kernel)
     plan = plan_op(found, declaration, effects)
     if hidden is None:  # who writes a backward names nothing optional: a call says what is wrong
         check_nullable(plan)

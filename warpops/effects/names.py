@@ -81,7 +81,7 @@ def _base(node: ast.expr) -> ast.expr:
 
 
 @functools.cache
-def _children(kind: type[ast.AST]) -> tuple[str, ...]:
+def _children(kind: Any) -> tuple[str, ...]:
     """The fields of a node of this type that names may be in."""
     return tuple(name for name in kind._fields if name not in ("ctx", "op", "ops", "id", "attr", "arg", "type_comment"))
 
@@ -108,7 +108,8 @@ class Reader(ast.NodeVisitor):
         }
 
     def generic_visit(self, node: ast.AST) -> None:
-        for name in _children(type(node)):
+        kind: Any = type(node)
+        for name in _children(kind):
             child = getattr(node, name, None)
             for one in child if isinstance(child, list) else (child,):
                 if isinstance(one, ast.Name):
