@@ -189,8 +189,8 @@ def _meanings(
         if isinstance(meaning, str):
             continue
         leaf = by_label.get(key)
-        scalar = leaf.scalar if leaf is not None and leaf.kind == "number" else None
-        if not isinstance(meaning, (bool, int, float)) or leaf is None or leaf.kind != "number":
+        scalar = leaf.scalar if leaf is not None and leaf.is_number else None
+        if not isinstance(meaning, (bool, int, float)) or leaf is None or not leaf.is_number:
             kind = leaf.type_name if leaf is not None else "a struct"
             raise SignatureError(
                 f"{plan.name}: backward: {title}: '{key}' ({kind}) stands for {meaning!r}; expected the name of an input, "

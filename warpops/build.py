@@ -66,8 +66,8 @@ def build_declared(
 ) -> WarpOp:
     """An op of a kernel and a parsed declaration; a hidden one has a name of its own that no list shows, and ``title`` in
     messages."""
-    effects = analyse(kernel)
     found = inspect_kernel(kernel)
+    effects = analyse(kernel)
     plan = plan_op(found, declaration, effects)
     if hidden is None:  # who writes a backward names nothing optional: a call says what is wrong
         check_nullable(plan)

@@ -366,8 +366,8 @@ def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> V
 def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abstract, node: ast.AST) -> Abstract:
     """``one`` where the test holds, else ``other``: the adjoint needs the test."""
     facts = record.state.facts
-    if one == other:
-        return one
+    if one == other:  # they may have come about in different ways
+        return join(one, other)
     one = settled(one, facts | test.truth.true.facts)
     other = settled(other, facts | test.truth.false.facts)
     result = join(one, other, test.coords and not test.data)

@@ -193,6 +193,13 @@ class ArrayEffects:
         return bool(self.reads)
 
     @property
+    def is_extreme(self) -> bool:
+        """Threads do nothing but give values to its maximum or minimum."""
+        extremes = all(kind in ("atomic_max", "atomic_min") for kind, _ in self.atomics)
+        others = self.reads or self.stores or self.escapes or self.replayed or self.tested
+        return bool(self.atomics) and extremes and not others
+
+    @property
     def written(self) -> bool:
         return bool(self.stores or self.atomics)
 

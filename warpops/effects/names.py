@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -80,6 +81,12 @@ def _base(node: ast.expr) -> ast.expr:
     return node
 
 
+@functools.cache
+def _children(kind: Any) -> tuple[str, ...]:
+    """The fields of a node of this type that names may be in."""
+    return tuple(name for name in kind._fields if name not in ("ctx", "op", "ops", "id", "attr", "arg", "type_comment"))
+
+
 class Reader(ast.NodeVisitor):
     """Reads a function's text, once."""
 
@@ -102,19 +109,14 @@ class Reader(ast.NodeVisitor):
         }
 
     def generic_visit(self, node: ast.AST) -> None:
-        for name, child in node.__dict__.items():
-            if isinstance(child, list):
-                for one in child:
-                    if isinstance(one, ast.AST):
-                        self.visit(one)
-            elif isinstance(child, ast.AST) and name not in ("ctx", "op"):
-                self.visit(child)
-
-    def visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Name):
-            self.visit_Name(node)
-        elif not isinstance(node, ast.Constant):
-            super().visit(node)
+        kind: Any = type(node)
+        for name in _children(kind):
+            child = getattr(node, name, None)
+            for one in child if isinstance(child, list) else (child,):
+                if isinstance(one, ast.Name):
+                    self.visit_Name(one)
+                elif isinstance(one, ast.AST) and not isinstance(one, ast.Constant):
+                    self.visit(one)
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):

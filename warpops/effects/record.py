@@ -20,11 +20,13 @@ from .values import (
     Given,
     Held,
     Need,
+    Needs,
     ReadOf,
     Through,
     Token,
     Tokens,
     Trace,
+    is_active,
     merged,
     traces_of,
     with_trace,
@@ -269,7 +271,7 @@ class Record:
 
     def needing(self, value: _A, tokens: Tokens, site: Site) -> _A:
         """The value, whose adjoint needs what is behind these tokens."""
-        if self.rough or self.shielded or not tokens:
+        if self.rough or self.shielded or not tokens or not is_active(value):
             return value
         return with_trace(value, self._needs(merged(traces_of(value)), tokens, site))
 
@@ -298,8 +300,7 @@ class Record:
 
     def _needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
         order, loops = self.fresh(), frozenset(map(abs, self.loops))
-        needs = tuple([Need(token, site, order, loops) for token in tokens])
-        return Trace([trace] if trace is not None else [], needs)
+        return Trace([trace] if trace is not None else [], (Needs(tokens, site, order, loops),))
 
     @cached_property
     def by_array(self) -> dict[str, list[Access]]:
@@ -333,7 +334,8 @@ def behind(traces: Iterable[Trace], seen: dict[Trace, None] | None = None) -> tu
         trace = pending.pop()
         if trace not in seen:
             seen[trace] = None
-            needs.extend(trace.needs)
+            for step in trace.needs:
+                needs.extend(step.each())
             doubts.extend(trace.doubts)
             pending.extend(trace.sources)
     needs.sort(key=lambda need: need.order)

@@ -30,6 +30,7 @@ from .values import (
     Component,
     Given,
     Need,
+    Needs,
     Struct,
     Tokens,
     Trace,
@@ -223,15 +224,14 @@ def _applied(record: Record, summary: Summary, given: Sequence[Part], site: Site
     def trace(way: Way | None) -> Trace | None:
         if way is None or record.rough:
             return None
-        needs: list[Need] = []
+        needs: list[Needs] = []
         for need in way.needs:
             at = site if need.site == summary.site else need.site
             if isinstance(need.token, Given):
-                tokens = given[need.token.parameter].tokens
                 order = began + summary.steps[need.order]
-                needs.extend(Need(token, at, order, need.loops | loops) for token in tokens)
+                needs.append(Needs(given[need.token.parameter].tokens, at, order, need.loops | loops))
             else:
-                needs.append(replace(need, site=at))
+                needs.append(Needs(frozenset({need.token}), at, need.order, need.loops))
         doubts = way.doubts if record.shielded else (*way.doubts, *record.judged)
         sources = [trace for n in way.arguments for trace in traces_of(given[n]) if trace is not None]
         return Trace(sources, tuple(needs), doubts)

@@ -107,6 +107,19 @@ class Need:
 
 
 @frozen
+class Needs:
+    """The needs of one step."""
+
+    tokens: Tokens
+    site: Site
+    order: int
+    loops: frozenset[int]
+
+    def each(self) -> list[Need]:
+        return [Need(token, self.site, self.order, self.loops) for token in self.tokens]
+
+
+@frozen
 class Doubt:
     """What Warp's adjoint of a value has wrong: a ``Hazard``, if the value reaches a store."""
 
@@ -123,7 +136,7 @@ class Trace:
     """
 
     sources: list[Trace]
-    needs: tuple[Need, ...] = ()
+    needs: tuple[Needs, ...] = ()
     doubts: tuple[Doubt | Through, ...] = ()
 
 

@@ -310,7 +310,7 @@ class _Deriver(Bounds):
         ints = {
             leaf.label
             for leaf in self.kernel.leaves
-            if (leaf.is_integral or (leaf.kind == "number" and leaf.scalar is None))
+            if (leaf.is_integral or (leaf.is_number and leaf.scalar is None))
             and leaf.label not in self.declaration.tensor_scalars
         }
         sizes = ints | set(self.declaration.sizes)

@@ -216,6 +216,14 @@ class OpPlan:
         return tuple(slot for slot in self.slots if slot.saved)
 
     @cached_property
+    def extremes(self) -> tuple[Slot, ...]:
+        """Outputs that hold the largest, or the smallest, of what threads give: the tangent is the winner's, which is known
+        once they hold it."""
+        known = self.effects.arrays
+        found = (s for s in self.result_slots if s.role == "output" and s.saved and s.differentiable)
+        return tuple(s for s in found if not s.leaf.component and known[s.label].is_extreme)
+
+    @cached_property
     def temporaries(self) -> tuple[Slot, ...]:
         """Arrays that gradients pass through without being inputs or results."""
         return tuple(s for s in self.slots if s.role in ("scratch", "mutated") and s.leaf.differentiable)

@@ -40,7 +40,11 @@ class TangentFunction:
 
 
 def tangent_kernel(
-    kernel: Any, twins: Mapping[str, str | None], dropped: Collection[str], written: Collection[str]
+    kernel: Any,
+    twins: Mapping[str, str | None],
+    dropped: Collection[str],
+    written: Collection[str],
+    extremes: Collection[str] = (),
 ) -> Any:
     """Make the tangent kernel of a concrete kernel.
 
@@ -50,6 +54,7 @@ def tangent_kernel(
             None where the tangent is zero.
         dropped: arrays that are stored to, and that the new kernel leaves out.
         written: arrays whose tangent is stored wherever the array is.
+        extremes: arrays of maxima or minima, which are given as the kernel leaves them.
 
     Returns:
         A ``wp.Kernel`` with the arguments of ``kernel`` (less ``dropped``), then the twins in their order.
@@ -65,7 +70,7 @@ def tangent_kernel(
             raise TangentError(f"the kernel uses the name '{name}', which its tangent needs")
     scope.leaves, scope.heads = dict(twins), frozenset(read.arguments)
     types = dict(warp_types.argument_types(kernel))
-    maker.body(scope, lambda statements: _twins_by_value(statements, twins, types), dropped, written)
+    maker.body(scope, lambda statements: _twins_by_value(statements, twins, types), dropped, written, extremes)
     name = f"{read.tree.name}_tangent"
     parameters = [n for n in types if n not in dropped]
     annotations = {n: types[n] for n in parameters}
@@ -130,12 +135,17 @@ class _Maker:
         self._functions: dict[tuple[Any, tuple[bool, ...]], TangentFunction] = {}
 
     def body(
-        self, scope: Scope, begin: Any, dropped: Collection[str] = (), written: Collection[str] = ()
+        self,
+        scope: Scope,
+        begin: Any,
+        dropped: Collection[str] = (),
+        written: Collection[str] = (),
+        extremes: Collection[str] = (),
     ) -> Statements:
         """Write a function's body, anew whenever one more local turns out to have a tangent."""
         while True:
             scope.start()
-            statements = Statements(scope, Expressions(scope, self.function), dropped, written)
+            statements = Statements(scope, Expressions(scope, self.function), dropped, written, extremes)
             try:
                 begin(statements)
                 statements.write(scope.typed.tree.body)

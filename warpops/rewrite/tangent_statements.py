@@ -19,10 +19,15 @@ class Statements:
     """Writes the statements of one function, each with its tangent before it."""
 
     def __init__(
-        self, scope: Scope, expressions: Expressions, dropped: Collection[str], written: Collection[str]
+        self,
+        scope: Scope,
+        expressions: Expressions,
+        dropped: Collection[str],
+        written: Collection[str],
+        extremes: Collection[str],
     ) -> None:
         self.scope, self.expressions = scope, expressions
-        self.dropped, self.written = dropped, written
+        self.dropped, self.written, self.extremes = dropped, written, extremes
         self.results: list[bool] = []
         """Which results have a tangent."""
         self.writes = False
@@ -220,6 +225,8 @@ class Statements:
         if function.is_builtin() and function.key in ("atomic_add", "atomic_sub"):
             self._atomic(node, value)
             return
+        if function.is_builtin() and function.key in ("atomic_max", "atomic_min") and self._extreme(node, value):
+            return
         if function.is_builtin() and function.key in ("tile_store", "tile_atomic_add"):
             self._tile_store(node, value)
             return
@@ -236,7 +243,7 @@ class Statements:
         if call.keywords:
             raise self.scope.refuse(node, "an atomic operation with named arguments has no tangent rule")
         array, *index, value = call.args
-        label = dotted(array) or ""
+        label = _whole(array)
         base, form = self.expressions.form(array), self.expressions.form(value)
         places = [self.expressions.index(i, base.tangent is not None) for i in index]
         name = self.scope.plain(call.func)
@@ -245,6 +252,22 @@ class Statements:
             self.writes = True
         if label not in self.dropped:
             self.scope.add(f"{name}({', '.join([base.text, *places, form.text])})")
+
+    def _extreme(self, node: ast.stmt, call: ast.Call) -> bool:
+        """``wp.atomic_max(y, i, j, value)``, its result not used: who has given what ``y`` holds in the end has won. Several
+        winners count as the adjoint counts them, each in full."""
+        if call.keywords:
+            return False
+        array, *index, value = call.args
+        if _whole(array) not in self.extremes:
+            return False
+        base, form = self.expressions.form(array), self.expressions.form(value)
+        places = [self.expressions.index(i, True) for i in index]
+        if form.tangent is not None:
+            with self.scope.block(f"if {base.text}[{', '.join(places)}] == {form.text}:"):
+                self.scope.add(f"{self.scope.wp}.atomic_add({', '.join([str(base.tangent), *places, form.tangent])})")
+            self.writes = True
+        return True
 
     def _tile_store(self, node: ast.stmt, call: ast.Call) -> None:
         """``wp.tile_store(y, tile, ...)``, ``wp.tile_atomic_add(y, tile, ...)``."""
@@ -319,6 +342,13 @@ class Statements:
         for k, value in enumerate(values):
             self.scope.add(f"{result}.r{k} = {value}")
         self.scope.add(f"return {result}")
+
+
+def _whole(node: ast.expr) -> str:
+    """The dotted name of an array that is given as it is, or a view of which is; '' for another."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return dotted(node) or ""
 
 
 def _root(node: ast.AST) -> str | None:

@@ -154,6 +154,10 @@ class TangentOp:
             for slot in self._slots:
                 if slot.optional and slot.name not in self._before:
                     raise GradientError(f"{self.name}: tangent: '{slot.label}' may be None")
+            for slot in self._ways.plan.extremes:
+                raise GradientError(
+                    f"{self.name}: tangent: '{slot.label}' is a maximum or minimum, which it would take"
+                )
             whole = self._whole("tangent")
             plan = whole.transforms.plan
             twins = {twin: slot for slot, twin in whole.twins.items() if twin in plan.arguments}
@@ -223,7 +227,8 @@ class TangentOp:
             else:
                 values_of = many(ways.call_public(values) if dispatched else special(ways, values))
             if given:
-                found = transforms.tangent(before, frozenset(given), "tangent").call(named, given)
+                left = {s.name: value for s, value in zip(plan.result_slots, values_of, strict=True)}
+                found = transforms.tangent(before, frozenset(given), "tangent").call(left | named, given)
         made = [
             found[s.name] if s.name in found else torch.zeros_like(value)
             for s, value in zip(plan.result_slots, values_of, strict=True)

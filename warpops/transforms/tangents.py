@@ -51,7 +51,7 @@ class Tangent:
         """The tangents of the results, by the results' names.
 
         Args:
-            values: the op's arguments by schema name.
+            values: the op's arguments by schema name, and the results that the tangent follows from (``OpPlan.extremes``).
             tangents: those of its inputs.
         """
         returned = self._returned(self._arguments(values, tangents))
@@ -155,12 +155,13 @@ def _plan(plan: OpPlan, active: frozenset[str], values: bool) -> TangentPlan:
         tangents = {label: twin for label, twin in by_label.items() if twin is not None}
         zero = frozenset(s.label for s in plan.fresh if s.init != "empty")
         return TangentPlan(
-            plan.kernel.kernel.tangent(tangents, zero).plan(_declaration(plan, twins, frozenset())), twins
+            plan.kernel.kernel.tangent(tangents, zero).plan(_declaration(plan, twins, frozenset(), frozenset())), twins
         )
     dropped = frozenset[str]() if values else _dropped(plan)
     written = frozenset(s.label for s in plan.arrays if s.role == "output")
-    kernel = tangent_kernel(plan.kernel.kernel, by_label, dropped, written)
-    declaration = _declaration(plan, twins, dropped)
+    extremes = frozenset(s.label for s in plan.extremes)
+    kernel = tangent_kernel(plan.kernel.kernel, by_label, dropped, written, extremes)
+    declaration = _declaration(plan, twins, dropped, extremes)
     try:
         made = plan_op(inspect_kernel(kernel), declaration, analyse(kernel))
     except SignatureError as error:
@@ -239,8 +240,10 @@ def _dropped(plan: OpPlan) -> frozenset[str]:
 # --- the declaration --------------------------------------------------------------------------------------------------
 
 
-def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]) -> Declaration:
-    """What a user would have declared for the tangent kernel."""
+def _declaration(
+    plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str], extremes: frozenset[str]
+) -> Declaration:
+    """What a user would have declared for the tangent kernel. ``extremes`` are given as the op left them."""
     own = plan.declaration
     taken = Names(
         {n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | plan.size_names | set(own.sizes)
@@ -250,6 +253,9 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
     shapes: list[tuple[str, Any]] = []
     inits: list[tuple[str, str | float]] = []
     for slot in plan.arrays:
+        if slot.label in extremes:
+            left.append(Term(slot.label, None if callable(slot.shape) else slot.shape))
+            continue
         both = [slot.label, *([twins[slot.name]] if slot.name in twins else [])]
         for label in both if slot.role != "mutated" else both[1:]:
             if slot.is_input:
@@ -259,7 +265,8 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
                     raise TangentError("the shape of scratch is computed")
                 scratch.append(Term(label, slot.shape))
     for slot in (*plan.result_slots, *plan.mutated):
-        both = [slot.label] if slot.label not in dropped and slot.role != "mutated" else []
+        gone = dropped | extremes
+        both = [slot.label] if slot.label not in gone and slot.role != "mutated" else []
         for label in [*both, *([twins[slot.name]] if slot.name in twins else [])]:
             if slot.changes:
                 right.append(Term(label, dims[slot.name]))
@@ -291,7 +298,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
                 if n in [t.name for t in right]
             ),
         ),
-        nondiff=own.nondiff,
+        nondiff=(*own.nondiff, *sorted(extremes)),
         tensor_scalars=own.tensor_scalars,
         null_with=own.null_with,
         block_dim=own.block_dim,

@@ -79,7 +79,8 @@ class Transforms:
     @property
     def fused(self) -> bool:
         """Results and tangents may come of one launch: nothing of the op is the user's own, or changes in place."""
-        return self.plan.gradient == "adjoint" and self.ways.vmap is None and not self.plan.mutated
+        plain = self.plan.gradient == "adjoint" and self.ways.vmap is None
+        return plain and not self.plan.mutated and not self.plan.extremes
 
     def _tangents_of(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """What the inputs carry at the current level of forward mode; nothing under vmap, where it can't be seen, nor where a
