@@ -234,13 +234,13 @@ def differentiated(record: Record, name: str, values: Sequence[Value], form: For
     """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
     found, active = _asked(name, tuple([v.type for v in values]))
     result = mixed(values, form, active=active, type=found.returns)
-    if record.rough:
+    if record.rough or not result.active:
         return result
     left_out = LEFT_OUT.get(name, len(values))
     doubts = []
-    if result.active and not found.differentiable and name not in SHARING:
+    if not found.differentiable and name not in SHARING:
         doubts.append(no_adjoint(name, site))
-    elif result.active and any(v.active for v in values[left_out : left_out + 1]):
+    elif left_out < len(values) and values[left_out].active:
         message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
         doubts.append(Doubt("no-adjoint", site, message))
     if doubts and name in REMAINDERS:
@@ -257,8 +257,8 @@ def no_adjoint(name: str, site: Site) -> Doubt:
 
 
 def needed(name: str, values: Sequence[Value]) -> Tokens:
-    """What Warp's adjoint of a builtin needs to know of its arguments."""
-    if name in LINEAR or not any(v.active for v in values):
+    """What Warp's adjoint of a builtin needs to know of its arguments, of which one is active at least."""
+    if name in LINEAR:
         return NO_TOKENS
     if len(values) == 2 and name in BILINEAR and values[0] is not values[1]:
         one, other = values
