@@ -6,6 +6,9 @@
 - Warp's own ``jax_kernel``, on JAX's CPU backend: a jitted call, and a jitted gradient. A jitted gradient runs forward
   and adjoint kernels in one call of XLA, with no autograd engine; its nearest kin in PyTorch is the compiled row.
 - ``warp_custom_op`` of nvalchemi-toolkit-ops, which records a ``wp.Tape`` in the forward.
+- ``torch.library.custom_op`` by hand, as Warp's manual shows it.
+
+matgl's ops have kernels of their own: ``matgl_families.py`` compares with those.
 
 Results are compared before anything is timed; then all variants are timed interleaved, in one process.
 """
@@ -24,14 +27,19 @@ import warp as wp
 
 from common import Call, environment, interleave, microseconds, table, write_json
 from overhead import and_backward, compiled, without_gradient
-from rivals import himmelblau, himmelblau_op
+from rivals import himmelblau, himmelblau_op, library_recipe
 
 FORWARD, BOTH = "forward", "forward + backward"
 
 
-def ours(x: torch.Tensor) -> dict[str, dict[str, Call]]:
+def here(x: torch.Tensor) -> dict[str, dict[str, Call]]:
     def model(x: torch.Tensor) -> torch.Tensor:
         return himmelblau_op(x)
+
+    recipe = library_recipe(himmelblau, wp.vec2)
+
+    def by_hand(x: torch.Tensor) -> torch.Tensor:
+        return recipe(x, x.shape[0])
 
     return {
         "warpops": {FORWARD: without_gradient(himmelblau_op, x), BOTH: and_backward(himmelblau_op, x)},
@@ -39,6 +47,7 @@ def ours(x: torch.Tensor) -> dict[str, dict[str, Call]]:
             FORWARD: without_gradient(compiled(model), x),
             BOTH: and_backward(compiled(model), x),
         },
+        "custom_op by hand": {FORWARD: without_gradient(by_hand, x), BOTH: and_backward(by_hand, x)},
     }
 
 
@@ -113,7 +122,7 @@ def main() -> int:
     torch.set_num_threads(1)
 
     x = torch.randn(options.size, 2, requires_grad=True)
-    variants = ours(x)
+    variants = here(x)
     for package, peer in (("jax", by_jax), ("nvalchemi-toolkit-ops", by_nvalchemi)):
         try:
             variants |= peer(x)

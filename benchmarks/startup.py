@@ -3,23 +3,29 @@
     python benchmarks/startup.py
     python benchmarks/startup.py --bars          # exit status 1 if a bound is missed
 
-Each measurement is made in a fresh process, the median of several. Kernels are drawn from several forms with constants
-of their own, so that no two are the same; Warp's cache is an empty folder, which must still be empty afterwards:
-nothing was compiled. A first call and backward build, or load, the kernel; the same is timed with Warp alone. The bounds
-are on the process's own time, which other work on the machine hardly changes.
+Each measurement is made in a process of its own that has imported PyTorch and Warp, the median of several. Kernels are drawn
+from several forms with constants of their own, so that no two are the same; Warp's cache is an empty folder, which must
+still be empty afterwards: nothing was compiled. A first call and backward build, or load, one kernel; the same is timed with
+Warp alone. The bounds are on the process's own time, which other work on the machine hardly changes.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import torch
+import warp as wp
 
 from common import Bar, environment, judge, table, write_json
 
@@ -66,103 +72,116 @@ def kernel_{k}(x: wp.array[wp.vec3], index: wp.array[int], near: wp.array[float]
 """,
 ]
 
-DECORATE = """
-import json, time
-import torch
-import warp as wp
-import warpops
-import many_kernels
-
-warpops.warp_op(many_kernels.first)  # what is done once a process
-begin, begin_cpu = time.perf_counter(), time.process_time()
-ops = [warpops.warp_op(kernel) for kernel in many_kernels.kernels]
-seconds = [time.perf_counter() - begin, time.process_time() - begin_cpu]
-assert len(ops) == len(many_kernels.kernels)
-print(json.dumps([seconds, []]))
-"""
-
-IMPORT = """
-import json, sys, time
-import torch
-import warp
-before = set(sys.modules)
-begin, begin_cpu = time.perf_counter(), time.process_time()
-import warpops
-seconds = [time.perf_counter() - begin, time.process_time() - begin_cpu]
-print(json.dumps([seconds, sorted(name for name in set(sys.modules) - before if not name.startswith("warpops"))]))
-"""
+FIRST = FORMS[0].format(k="first").replace("kernel_first", "first").replace("first.0", "0.5")
 
 
-FIRST = """
-import json, sys, time
-import torch
-import warp as wp
-import warpops
-from many_kernels import first
+def importing() -> tuple[list[float], list[str]]:
+    """Seconds that have passed and those of the process, and which modules of others come with the import."""
+    before = set(sys.modules)
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    import warpops  # noqa: F401
 
-n = 64
-a, b, cotangent = torch.rand(n, requires_grad=True), torch.rand(n, requires_grad=True), torch.ones(n)
-(torch.mul(a, b) + 1.0).backward(cotangent)  # PyTorch's own first times
-a.grad = b.grad = None
-wp.init()
+    seconds = [time.perf_counter() - begin, time.process_time() - begin_cpu]
+    return seconds, sorted(name for name in set(sys.modules) - before if not name.startswith("warpops"))
 
-def op():
-    made = warpops.warp_op(first)
-    yield time.process_time()
-    result = made(a, b)
-    yield time.process_time()
-    result.backward(cotangent)
 
-def warp():
-    arrays = [wp.array([0.5] * n, dtype=float, requires_grad=True) for _ in range(3)]
-    yield time.process_time()
-    wp.launch(first, dim=n, inputs=arrays[:2], outputs=arrays[2:])
-    yield time.process_time()
-    wp.launch(first, dim=n, inputs=arrays[:2], outputs=arrays[2:], adj_inputs=[x.grad for x in arrays[:2]],
-              adj_outputs=[arrays[2].grad], adjoint=True)
+def decorating() -> list[float]:
+    """Seconds that have passed, and those of the process."""
+    import many_kernels
+    from first_kernel import first
 
-times = [*globals()[sys.argv[1]](), time.process_time()]
-print(json.dumps([times[1] - times[0], times[2] - times[0]]))
-"""
-"""Seconds of the process to the end of the first call, and to that of the first backward: of an op, and by Warp alone."""
+    import warpops
+
+    warpops.warp_op(first)  # what is done once a process
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    ops = [warpops.warp_op(kernel) for kernel in many_kernels.kernels]
+    seconds = [time.perf_counter() - begin, time.process_time() - begin_cpu]
+    assert len(ops) == len(many_kernels.kernels)
+    return seconds
+
+
+def first_of(who: str) -> list[float]:
+    """Seconds of the process to the end of the first call, and to that of the first backward: of an op, or by Warp alone."""
+    from first_kernel import first
+
+    count = 64
+    a, b = (torch.rand(count, requires_grad=True) for _ in range(2))
+    cotangent = torch.ones(count)
+    (torch.mul(a, b) + 1.0).backward(cotangent)  # PyTorch's own first times
+    a.grad = b.grad = None
+    wp.init()
+
+    def op() -> Iterator[float]:
+        import warpops
+
+        made = warpops.warp_op(first)
+        yield time.process_time()
+        result = made(a, b)
+        yield time.process_time()
+        result.backward(cotangent)
+
+    def warp() -> Iterator[float]:
+        arrays = [wp.array([0.5] * count, dtype=float, requires_grad=True) for _ in range(3)]
+        given = {"dim": count, "inputs": arrays[:2], "outputs": arrays[2:]}
+        yield time.process_time()
+        wp.launch(first, **given)
+        yield time.process_time()
+        adjoints = {"adj_inputs": [x.grad for x in arrays[:2]], "adj_outputs": [arrays[2].grad]}
+        wp.launch(first, **given, **adjoints, adjoint=True)
+
+    times = [*{"op": op, "warp": warp}[who](), time.process_time()]
+    return [times[1] - times[0], times[2] - times[0]]
 
 
 def write_kernels(folder: Path, count: int) -> None:
     text = ["import warp as wp\n"]
     text += [FORMS[k % len(FORMS)].format(k=k) for k in range(count)]
-    text.append(FORMS[0].format(k="first").replace("kernel_first", "first").replace("first.0", "0.5"))
     text.append(f"\nkernels = [{', '.join(f'kernel_{k}' for k in range(count))}]\n")
     (folder / "many_kernels.py").write_text("".join(text))
+    (folder / "first_kernel.py").write_text(f"import warp as wp\n{FIRST}")
 
 
-def run(script: str, environ: dict[str, str], *arguments: str) -> Any:
-    done = subprocess.run([sys.executable, "-c", script, *arguments], env=environ, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+def apart(function: Callable[..., Any], cache: Path, *arguments: Any) -> Any:
+    """What a function returns in a process of its own, a copy of this one: it has PyTorch and Warp, not yet started."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.environ["WARP_CACHE_PATH"] = str(cache)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Warp says what it builds and loads
+        with os.fdopen(write, "w") as out:
+            try:
+                json.dump(function(*arguments), out)
+            except BaseException:
+                traceback.print_exc()
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as found:
+        text = found.read()
+    os.waitpid(child, 0)
+    if not text:
+        raise RuntimeError(f"{function.__name__} failed")
+    return json.loads(text)
 
 
 def measure(count: int, repeats: int) -> dict[str, Any]:
-    decorate, imports, modules, compiled = [], [], [], 0
+    gc.collect()
+    gc.freeze()  # no process goes through what PyTorch and Warp hold
+    decorate, imports, modules = [], [], []
+    first: dict[str, list[list[float]]] = {f"{who} {how}": [] for who in ("op", "warp") for how in ("builds", "loads")}
     with tempfile.TemporaryDirectory() as name:
         folder, cache = Path(name), Path(name) / "cache"
         write_kernels(folder, count)
-        path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-        environ = dict(os.environ, PYTHONPATH=path, WARP_CACHE_PATH=str(cache))
-        run(IMPORT, environ)  # writes the byte code
+        sys.path.insert(0, str(folder))
+        apart(decorating, cache)  # writes the byte code
         for _ in range(repeats):
-            decorate.append(run(DECORATE, environ)[0])
-            seconds, modules = run(IMPORT, environ)
+            decorate.append(apart(decorating, cache))
+            seconds, modules = apart(importing, cache)
             imports.append(seconds)
         compiled = sum(file.is_file() for file in cache.rglob("*"))
-        first: dict[str, list[list[float]]] = {
-            f"{who} {how}": [] for who in ("op", "warp") for how in ("builds", "loads")
-        }
         for turn in range(repeats):
             for who in ("op", "warp"):
-                environ["WARP_CACHE_PATH"] = str(folder / f"{who}{turn}")
                 for how in ("builds", "loads"):
-                    first[f"{who} {how}"].append(run(FIRST, environ, who))
+                    first[f"{who} {how}"].append(apart(first_of, folder / f"{who}{turn}", who))
     return {
         "first": first,
         "kernels": count,
@@ -182,7 +201,7 @@ def milliseconds(*seconds: float) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kernels", type=int, default=500)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--bars", action="store_true", help="compare with the bounds; exit status 1 if one is missed")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -214,8 +233,7 @@ def main() -> int:
         Bar(f"seconds to decorate {options.kernels} kernels", decorate, 2.0),
         Bar("files compiled at decoration", found["compiled_files"], 0),
         Bar("seconds to import warpops after torch and warp", imported, 0.05),
-        Bar("first call, of Warp's own", ratios["builds", "first call"], 1.1),
-        Bar("first call and backward, of Warp's own", ratios["builds", "first call and backward"], 1.1),
+        *(Bar(f"{what}, which {how} the kernel, of Warp's own", ratio, 1.1) for (how, what), ratio in ratios.items()),
     ]
     write_json(options.json, {"benchmark": "startup", "environment": about, **found})
     if options.bars:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import warp as wp
 
 from support import compiled, eager
+from warpops.calls.remember import forget_all
 from warpops.emit import checks
 from warpops.launch import native
 from warpops.private import torch_guards
@@ -72,6 +74,21 @@ def fresh_state():
     torch._dynamo.reset()
 
 
+@pytest.fixture(scope="module")
+def frozen():
+    """For files that collect garbage again and again: what was there before isn't walked each time.
+
+    Not for the whole suite: ids of Warp's objects are looked for among what isn't frozen.
+    """
+    import torch._functorch.aot_autograd  # what the first compilation imports, with Dynamo, is half of it
+
+    torch._dynamo.reset()
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(params=[eager, compiled], ids=["eager", "compiled"])
 def mode(request):
     """How to run an op: as it is, or under ``torch.compile(fullgraph=True)``."""
@@ -115,6 +132,7 @@ def launches(monkeypatch):
     """Counts launches: ``[forward, adjoint]``."""
     from warpops.launch.launcher import Launcher
 
+    forget_all()  # a launch that another test made is made again without the launcher
     counts = [0, 0]
     forward, adjoint = Launcher.forward, Launcher.adjoint
 

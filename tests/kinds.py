@@ -354,7 +354,6 @@ KINDS: dict[str, Kind] = {
         highest_op,
         lambda: (torch.randn(3), index(), 3),
         lambda x, at, k: x.new_full((k,), float("-inf")).scatter_reduce(0, at.long(), x, "amax"),
-        {"tangents": "atomic_max has no tangent rule: test_second_derivatives.py::test_refused_when_it_is_asked_for"},
     ),
     "in-out": Kind(kernels.multiply_op, lambda: (rand(4), rand(4)), lambda x, y: x * y),
     "in-out, float64": Kind(stepped_op, lambda: (rand64(4), rand64(4)), lambda y, x: y * y * x),

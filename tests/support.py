@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -44,6 +45,11 @@ def inductor(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 INDUCTOR = pytest.param(inductor, id="inductor", marks=pytest.mark.slow)
 """For ``parametrize``. The first compilation of a process with cold caches takes more than ten seconds."""
+
+
+def as_dynamo_says(message: str) -> str:
+    """The pattern of a message whose argument is text: PyTorch 2.14 quotes the call in the error, and escapes our quotes."""
+    return message.replace("'", r"\\?'")
 
 
 def leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -120,9 +126,19 @@ def graph_count() -> int:
     return counters["stats"]["unique_graphs"]
 
 
+UNOPTIMISED = "import warp; warp.config.optimization_level = 0\n"
+"""How a child builds kernels, too: quicker, and it finds what the parent built."""
+
+
+def run_main(text: str, path: pathlib.Path) -> dict[str, Any]:
+    """Run Python text as a script, ``__main__``, in this process: its names. Starting a fresh one takes seconds."""
+    path.write_text(text)
+    return runpy.run_path(str(path), run_name="__main__")
+
+
 def run_script(text: str, path: pathlib.Path, **environment: str) -> str:
     """Run Python text in a fresh process that can import warpops and the tests; its standard output, less Warp's own lines."""
-    path.write_text(text)
+    path.write_text(UNOPTIMISED + text)
     parts = [*map(str, IMPORTED), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in parts if p), **environment}
     command = [sys.executable, str(path)]

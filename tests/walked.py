@@ -11,6 +11,8 @@ import warp as wp
 import warp._src.context as context
 import warp._src.types as types
 
+from support import WARP
+
 CLASSES = ("Vector", "Matrix", "Quaternion", "Transformation")
 HEADER = "\n".join(
     ["import warp as wp"]
@@ -132,6 +134,8 @@ def _parts(result: Any) -> list[str] | None:
 
 LEFT_OUT = ("spatial_vector", "transform_set_translation_copy", "transform_set_rotation_copy", "float16", "bfloat16")
 """Warp doesn't build the first three, called as its own table says; the last two round too much for finite differences."""
+if WARP < (1, 17):
+    LEFT_OUT += ("transformation",)  # of one number, by the table
 
 BY_HAND: dict[str, tuple[int, str]] = {
     "where": (2, "y[0] = wp.where(x[0] > x[1], x[0] * x[0], x[1])"),

@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from .decorator import warp_op
 from .errors import ArgumentError, GradientError, GradientWarning, SignatureError, WarpOpError
-from .names import list_ops
-from .op import WarpOp
+from .op import WarpOp, list_ops
 from .register.contract import VERSION
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 the module or the op can't be had, 2 the command can't be 
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
@@ -15,7 +14,7 @@ import types
 import warnings
 from collections.abc import Sequence
 
-from .errors import GradientWarning, WarpOpError
+from .errors import GradientWarning, WarpOpError, did_you_mean
 from .op import WarpOp
 from .register.contract import VERSION
 
@@ -163,8 +162,7 @@ def _find(module: types.ModuleType, name: str) -> WarpOp:
         kind = type(value).__name__
         raise NotFoundError(f"{module.__name__}:{name} is a {kind}, not an op (make it one with warp_op)")
     ops = _ops(module)
-    close = difflib.get_close_matches(name, ops, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; its ops are {', '.join(ops)}"
+    hint = did_you_mean(name, ops, f"; its ops are {', '.join(ops)}")
     raise NotFoundError(f"the module {module.__name__} has no op {name!r}{hint}")
 
 

@@ -68,7 +68,7 @@ def declared(op: WarpOp, made_here: bool, meanings: Meanings) -> OwnBackward:
         try:
             made = many(op(**taken))
         except ArgumentError as error:
-            text = str(error).removeprefix(f"{op.name}: ")
+            text = str(error).removeprefix(f"{op._registration.ways.name}: ")
             raise ArgumentError(f"{ways.name}: backward {op.__name__ if made_here else op.name}: {text}") from error
         by_meaning = {meanings.of(slot.label): grad for slot, grad in zip(op._plan.result_slots, made, strict=True)}
         present = [slot for slot in plan.gradients if values[slot.name] is not None]
@@ -78,7 +78,7 @@ def declared(op: WarpOp, made_here: bool, meanings: Meanings) -> OwnBackward:
     return OwnBackward(run, [op.schema, op.source, *sorted(map(repr, (meanings.names, meanings.constants)))], op)
 
 
-def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaration, str], WarpOp]) -> OwnBackward:
+def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaration, OpPlan], WarpOp]) -> OwnBackward:
     """Make the option ``backward`` an op and check that its names fit the forward's.
 
     Raises:
@@ -159,7 +159,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         block_dim=plan.declaration.block_dim,
         tiled=plan.declaration.tiled,
     )
-    return declared(build(value, declaration, plan.name), True, meanings)
+    return declared(build(value, declaration, plan), True, meanings)
 
 
 def _parted(plan: OpPlan, value: Any) -> tuple[Any, Mapping[str, Any]]:
@@ -189,8 +189,8 @@ def _meanings(
         if isinstance(meaning, str):
             continue
         leaf = by_label.get(key)
-        scalar = leaf.scalar if leaf is not None and leaf.kind == "number" else None
-        if not isinstance(meaning, (bool, int, float)) or leaf is None or leaf.kind != "number":
+        scalar = leaf.scalar if leaf is not None and leaf.is_number else None
+        if not isinstance(meaning, (bool, int, float)) or leaf is None or not leaf.is_number:
             kind = leaf.type_name if leaf is not None else "a struct"
             raise SignatureError(
                 f"{plan.name}: backward: {title}: '{key}' ({kind}) stands for {meaning!r}; expected the name of an input, "

@@ -16,6 +16,7 @@ from .effects import Effects, analyse
 from .errors import GradientWarning, SignatureError
 from .kernel.signature import inspect_kernel
 from .launch.reverse import Reverse
+from .names import default_name
 from .op import WarpOp
 from .plan.declaration import Declaration, declare
 from .plan.model import OpPlan
@@ -60,10 +61,13 @@ def build(value: Any, signature: str | None, options: dict[str, Any]) -> WarpOp:
         raise
 
 
-def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = None, stacklevel: int = 4) -> WarpOp:
-    """An op of a kernel and a parsed declaration; a hidden one has a name of its own that no list shows."""
-    effects = analyse(kernel)
+def build_declared(
+    kernel: Any, declaration: Declaration, hidden: str | None = None, title: str | None = None, stacklevel: int = 4
+) -> WarpOp:
+    """An op of a kernel and a parsed declaration; a hidden one has a name of its own that no list shows, and ``title`` in
+    messages."""
     found = inspect_kernel(kernel)
+    effects = analyse(kernel)
     plan = plan_op(found, declaration, effects)
     if hidden is None:  # who writes a backward names nothing optional: a call says what is wrong
         check_nullable(plan)
@@ -75,8 +79,8 @@ def build_declared(kernel: Any, declaration: Declaration, hidden: str | None = N
         backward = declared_backward(plan, declaration.backward, build_backward)
 
     if found.generic:
-        return WarpOp(plan, functools.partial(make_concrete, plan, declaration, effects), None, backward, hidden)
-    return WarpOp(plan, None, functools.partial(make_instance, plan=plan), backward, hidden)
+        return WarpOp(plan, functools.partial(make_concrete, plan, declaration, effects), None, backward, hidden, title)
+    return WarpOp(plan, None, functools.partial(make_instance, plan=plan), backward, hidden, title)
 
 
 def _warn(plan: OpPlan, stacklevel: int) -> None:
@@ -90,9 +94,11 @@ def _warn(plan: OpPlan, stacklevel: int) -> None:
         )
 
 
-def build_backward(kernel: Any, declaration: Declaration, forward: str) -> WarpOp:
+def build_backward(kernel: Any, declaration: Declaration, forward: OpPlan) -> WarpOp:
     """The op of a kernel given with ``backward=``: registered, not listed."""
-    return build_declared(kernel, declaration, hidden=f"warpops::{forward}_backward_{kernel.key.split('.')[-1]}")
+    title = f"{forward.declaration.name or default_name(forward.kernel)}: backward {kernel.func.__name__}"
+    hidden = f"warpops::{forward.name}_backward_{kernel.key.split('.')[-1]}"
+    return build_declared(kernel, declaration, hidden, title)
 
 
 def make_concrete(
@@ -105,5 +111,7 @@ def make_concrete(
     instance = make_instance(name, concrete)
     if plan.adjoint is not None and concrete.adjoint is None and concrete.gradient == "adjoint":
         why = "; ".join(str(hazard.message) for hazard in concrete.hazards[:1])
-        instance.launcher.reverse = Reverse(concrete.kernel.kernel, f"{name} has no gradient for these types: {why}")
+        instance.launcher.reverse = Reverse(
+            name, concrete.kernel.kernel, f"{name} has no gradient for these types: {why}"
+        )
     return align(instance, plan)

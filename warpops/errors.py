@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class WarpOpError(Exception):
     """Base class of everything that warpops raises on purpose."""
+
+    def __repr__(self) -> str:
+        """Unquoted: Dynamo from 2.14 on says the repr of an error in that of another, where quotes would be escaped."""
+        return f"{type(self).__name__}: {self}"
 
 
 class SignatureError(WarpOpError, ValueError):
@@ -31,3 +38,9 @@ class GradientError(WarpOpError, RuntimeError):
 
 class GradientWarning(UserWarning):
     """Warp's own adjoint of this kernel may be wrong: given once, where the op is decorated."""
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """What a message ends with, where a name is close to one of those that there are."""
+    near = difflib.get_close_matches(name, list(names), 1)
+    return f"; did you mean '{near[0]}'?" if near else otherwise

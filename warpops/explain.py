@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .effects import Site
 from .plan.model import OpPlan, Slot
@@ -21,7 +21,7 @@ ROLES = {
 }
 
 
-def explain(name: str, plan: OpPlan, rows: Rows) -> str:
+def explain(name: str, plan: OpPlan, rows: Rows, why_no_tangent: Callable[[OpPlan], str | None]) -> str:
     """The plan as text, 80 columns wide where the user's own names and lines allow."""
     kernel = plan.kernel
     writer = _Writer(kernel.file)
@@ -50,7 +50,7 @@ def explain(name: str, plan: OpPlan, rows: Rows) -> str:
     writer.head("gradient")
     _gradient(writer, plan)
     writer.head("second derivatives and forward mode")
-    for line in _derivatives(plan):
+    for line in _derivatives(plan, why_no_tangent):
         writer.line(line, 1)
     writer.head("tensors sharded on their first axis (DTensor)")
     own = ", ".join(slot.label for slot in plan.arrays if slot.name in rows.arrays)
@@ -162,12 +162,10 @@ def _launch_lines(plan: OpPlan) -> list[str]:
     return [f"{size} (coordinate {axis} of wp.tid(): {why.get(f'dim {axis}', '')})" for axis, size in enumerate(launch)]
 
 
-def _derivatives(plan: OpPlan) -> list[str]:
+def _derivatives(plan: OpPlan, why_no_tangent: Callable[[OpPlan], str | None]) -> list[str]:
     if not plan.gradients or not any(slot.differentiable for slot in plan.result_slots):
         return [f"none: {plan.gradient_why}"]
-    from .transforms.tangents import why_none
-
-    why = why_none(plan)
+    why = why_no_tangent(plan)
     made = "from the program run on values and tangents, each launch that of the kernel's tangent, where it has one"
     if not plan.kernel.program:
         made = "from the tangent kernel, made of the kernel's source where one is asked for"

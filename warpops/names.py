@@ -6,19 +6,16 @@ import itertools
 import sys
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .kernel.signature import KernelSignature
 from .plan.declaration import check_name
 from .private import locks
-
-if TYPE_CHECKING:
-    from .kernel.signature import KernelSignature
-    from .op import WarpOp
 
 MAIN = ("__main__", "__mp_main__")
 
 lock = locks.reentrant()
-_ops: dict[str, weakref.WeakValueDictionary[int, WarpOp]] = {}
+_ops: dict[str, weakref.WeakValueDictionary[int, Any]] = {}
 """The ops of each name, by their order."""
 _count = itertools.count()
 
@@ -76,14 +73,19 @@ def hidden_name(name: str) -> Named:
     return Named(name, None, False, None, ())  # type: ignore[arg-type]
 
 
+def default_name(kernel: KernelSignature) -> str:
+    """The name of a kernel's op where nothing else is declared, and no other op has it."""
+    root = kernel.module.split(".")[0]
+    namespace = "warpops" if root in (*MAIN, "") or not root.isidentifier() else root
+    return f"{namespace}::{kernel.name}"
+
+
 def choose_name(declared: str | None, kernel: KernelSignature) -> Named:
     """The name of a new op: the declared one, or the kernel's, with a number where another op has it."""
     places = Place(kernel.module, kernel.qualname, kernel.file, kernel.line), _caller()
     if declared is not None:
         return Named(declared, next(_count), False, kernel.kernel, places)
-    root = kernel.module.split(".")[0]
-    namespace = "warpops" if root in (*MAIN, "") or not root.isidentifier() else root
-    base = f"{namespace}::{kernel.name}"
+    base = default_name(kernel)
     check_name(kernel.name, base)
     name, number = base, 0
     while (other := newest(name)) is not None and not other._named.is_defined_again(kernel.kernel, places):
@@ -92,26 +94,20 @@ def choose_name(declared: str | None, kernel: KernelSignature) -> Named:
     return Named(name, next(_count), number > 0, kernel.kernel, places)
 
 
-def newest(name: str) -> WarpOp | None:
-    """The live op that has a name; the one before it where that was collected."""
+def newest(name: str) -> Any:
+    """The live op that has a name, the one before it where that was collected; None where there is none."""
     live = dict(_ops.get(name, ()))
     return live[max(live)] if live else None
 
 
-def enter(op: WarpOp, named: Named) -> None:
+def enter(op: Any, named: Named) -> None:
     """The op has the name from now on."""
     if named.order is not None:
         _ops.setdefault(named.name, weakref.WeakValueDictionary())[named.order] = op
 
 
-def list_ops() -> list[WarpOp]:
-    """The live ops by name, the newest of each.
-
-    Example:
-        >>> from warpops import list_ops
-        >>> isinstance(list_ops(), list)
-        True
-    """
+def live_ops() -> list[Any]:
+    """The live ops by name, the newest of each."""
     with lock:
         found = [newest(name) for name in sorted(_ops)]
         return [op for op in found if op is not None]

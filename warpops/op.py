@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import warp as wp
 
+from .arguments.kinds import kind_of
 from .calls.instances import Instance, Instances
 from .calls.own_backward import registered
 from .calls.packaged import packaged_op
 from .calls.ways import OwnBackward, Ways
-from .errors import GradientError, SignatureError
+from .errors import GradientError, SignatureError, did_you_mean
 from .explain import explain
-from .names import choose_name, enter, hidden_name, lock
+from .names import choose_name, enter, hidden_name, live_ops, lock
 from .plan.model import OpPlan
 from .private import torch_modes
 from .register.custom import custom_op_of
@@ -51,7 +52,9 @@ class WarpOp:
         only: Callable[[str], Instance] | None,
         backward: OwnBackward | None = None,
         hidden: str | None = None,
+        title: str | None = None,
     ) -> None:
+        """``hidden``: the name of one that was made for another op, which no list shows, and ``title`` what messages call it."""
         kernel = plan.kernel
         with lock:
             if hidden is not None:
@@ -59,7 +62,8 @@ class WarpOp:
             else:
                 self._named = choose_name(plan.declaration.name, kernel)
             self.name = self._named.name
-            self._instances = Instances(self.name, plan, make, only)
+            self._title = title
+            self._instances = Instances(title or self.name, plan, make, only)
             self._register(plan, backward, None)
             enter(self, self._named)
         self.__name__, self.__qualname__, self.__module__ = plan.name, kernel.qualname, kernel.module
@@ -77,6 +81,7 @@ class WarpOp:
             *(self.name, plan, self._instances, _transforms, backward, vmap),
             order=named.order,
             numbered=named.numbered,
+            title=self._title,
         )
         self._plan, self._backward, self._vmap = plan, backward, vmap
         self._registration, self._call = made, made.call
@@ -165,14 +170,21 @@ class WarpOp:
             raise
 
     def _check_binding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise Python's own error for arguments that can't be bound, where the results were given, with what to do."""
+        """Raise Python's own error for arguments that can't be bound, and what to do about it."""
         try:
             self.__signature__.bind(*args, **kwargs)
         except TypeError:
             results = self._plan.results
             given = [name for name in kwargs if name == "out" or name in results]
-            if not given and len(args) <= len(self.__signature__.parameters):
-                return
+            known = self.__signature__.parameters
+            if not given and len(args) <= len(known):
+                unknown = next((name for name in kwargs if name not in known), None)
+                if unknown is None:
+                    return
+                hint = did_you_mean(unknown, known, ".")
+                raise TypeError(
+                    f"{self.name}() got an unexpected keyword argument '{unknown}'{hint} It takes {self.__signature__}"
+                ) from None
             what = f"argument {given[0]!r}" if given else f"{len(args)} positional arguments"
             returned = ", ".join(f"'{name}'" for name in results) or "nothing"
             raise TypeError(
@@ -189,14 +201,8 @@ class WarpOp:
         for parameter in self._plan.parameters:
             star = star or parameter.keyword_only
             slot = parameter.slots[0]
-            annotation: Any = inspect.Parameter.empty
-            if not parameter.struct:
-                if slot.is_array:
-                    annotation = torch.Tensor | None if slot.optional else torch.Tensor
-                elif slot.leaf.kind == "number" and slot.leaf.scalar is not None and slot.role == "number":
-                    annotation = {"float": float, "int": int, "bool": bool}[slot.leaf.scalar.kind]
-                elif slot.role == "size":
-                    annotation = int
+            known = None if parameter.struct else kind_of(slot).annotation(slot)
+            annotation: Any = inspect.Parameter.empty if known is None else known
             kind = inspect.Parameter.KEYWORD_ONLY if star else inspect.Parameter.POSITIONAL_OR_KEYWORD
             parameters.append(inspect.Parameter(parameter.name, kind, default=parameter.default, annotation=annotation))
         if self._plan.device_argument:
@@ -294,7 +300,9 @@ class WarpOp:
             >>> print(negate.explain().split("launch size")[1].splitlines()[1])
               n (coordinate 0 of wp.tid(): it indexes axis 0 of 'x')
         """
-        return explain(self.name, self._plan, self._registration.rows)
+        from .transforms.tangents import why_none
+
+        return explain(self.name, self._plan, self._registration.rows, why_none)
 
     def preload(self, device: torch.device | str | None = None) -> None:
         """Build and load the kernel now, for example before a CUDA graph is captured.
@@ -345,3 +353,14 @@ def _find_attribute(op: WarpOp) -> str | None:
         if value is op:
             return name
     return None
+
+
+def list_ops() -> list[WarpOp]:
+    """The live ops by name, the newest of each.
+
+    Example:
+        >>> from warpops import list_ops
+        >>> isinstance(list_ops(), list)
+        True
+    """
+    return live_ops()

@@ -7,6 +7,8 @@ from typing import Any, TypedDict
 
 import warp as wp
 
+from .errors import did_you_mean
+
 Dim = str | int | tuple[int | str, ...] | Callable[..., Any]
 Names = str | Iterable[str]
 
@@ -39,10 +41,7 @@ def check_options(caller: str, options: Iterable[str], known: type) -> None:
     names = [*known.__annotations__]
     for option in options:
         if option not in names:
-            import difflib
-
-            near = difflib.get_close_matches(option, names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
+            hint = did_you_mean(option, names, ".")
             raise TypeError(
                 f"{caller}() got an unexpected keyword argument {option!r}{hint} The options are {', '.join(names)}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import warp as wp
 
@@ -84,6 +85,7 @@ print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_child_that_was_forked_while_a_thread_decorates(tmp_path):
     printed = run_script(FORKED, tmp_path / "forked.py")
     assert printed.strip().endswith("child 0"), printed

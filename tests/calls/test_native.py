@@ -314,6 +314,7 @@ def test_a_finaliser_that_calls_an_op_while_the_function_is_made(monkeypatch):
     assert native.ready() is function
 
 
+@pytest.mark.usefixtures("frozen")
 def test_code_is_held_while_it_runs(way):
     """A module that is built again while another thread runs what was built before."""
     module = wp.get_module(f"test_native_held_{way.replace(' ', '_')}")
@@ -329,7 +330,7 @@ def test_code_is_held_while_it_runs(way):
 
     for option in (False, True):  # from here on they only have to be loaded
         build_again(option)
-    turns, running = 60_000_000, False
+    turns, running = 2_000_000, False
     while not running:  # as long a launch as building takes on this machine
         want, found = op(x, turns), []
         thread = threading.Thread(target=lambda turns=turns, found=found: found.append(op(x, turns)))

@@ -7,7 +7,7 @@ import torch
 import warp as wp
 
 import kernels
-from support import INDUCTOR, close, compiled, eager
+from support import INDUCTOR, close, compiled, eager, inductor
 from warpops import ArgumentError, warp_op
 
 
@@ -41,6 +41,22 @@ def blended(u, w):
     return w * u.roll(-1)
 
 
+@pytest.fixture(scope="module")
+def clones_are_kept():
+    """Whether Inductor takes a clone of an array from before an operator of PyTorch's own kind changes it; 2.15 doesn't."""
+
+    @torch.library.custom_op("test_shared_memory::doubled", mutates_args=("u",))
+    def doubled(old: torch.Tensor, u: torch.Tensor) -> None:
+        u.copy_(2.0 * old)
+
+    def run(u):
+        old = u.clone()
+        doubled(old, u)
+        return old + 1.0
+
+    return compiled(run, backend="inductor")(torch.ones(3)).tolist() == [2.0] * 3
+
+
 @pytest.mark.parametrize("mode", [eager, INDUCTOR])
 class TestAClone:
     """In compiled code PyTorch drops clones that it takes for needless."""
@@ -56,7 +72,12 @@ class TestAClone:
         close(mode(run)(u, w), expected.sum())
         close(u, expected)
 
-    def test_that_is_used_afterwards(self, mode):
+    def test_that_is_used_afterwards(self, mode, request):
+        if mode is inductor and not request.getfixturevalue("clones_are_kept"):
+            pytest.skip(
+                "this PyTorch takes a clone after the operator that changes the array, torch.library.custom_op's too"
+            )
+
         def run(u, w):
             old = u.clone()
             blend_op(old, w, u)

@@ -149,6 +149,7 @@ def test_a_data_loader(method):
     close(got, torch.tensor([[0.0, 0.0], [1.0, 1.0], [4.0, 4.0], [9.0, 9.0]]))
 
 
+@pytest.mark.slow
 def test_a_fork_before_anything_was_launched(tmp_path):
     script = """
 import os, torch, warp as wp

@@ -10,10 +10,6 @@ import warp as wp
 from warpops import warp_op
 from warpops.private import told
 
-HAS_LEVELS = hasattr(wp, "LOG_INFO")
-LOUD = ("log_level", wp.LOG_INFO) if HAS_LEVELS else ("quiet", False)
-QUIET = ("log_level", wp.LOG_WARNING) if HAS_LEVELS else ("quiet", True)
-
 
 @pytest.fixture
 def slow(monkeypatch):
@@ -24,7 +20,7 @@ def slow(monkeypatch):
         time.sleep(0.2)
         return load(self, *args)
 
-    monkeypatch.setattr(wp.config, *LOUD)
+    monkeypatch.setattr(wp.config, "log_level", wp.LOG_INFO)
     monkeypatch.setattr(told, "PATIENCE", 0.02)
     monkeypatch.setattr(wp.Module, "load", loading)
 
@@ -44,13 +40,13 @@ def test_a_long_build_is_told_of(slow, capfd):
 
 
 def test_nothing_is_said_of_a_short_one(capfd, monkeypatch):
-    monkeypatch.setattr(wp.config, *LOUD)
+    monkeypatch.setattr(wp.config, "log_level", wp.LOG_INFO)
     monkeypatch.setattr(told, "PATIENCE", 600.0)
     make().preload()
     assert "is building" not in capfd.readouterr().err
 
 
 def test_nothing_is_said_where_warp_is_told_to_be_quiet(slow, capfd, monkeypatch):
-    monkeypatch.setattr(wp.config, *QUIET)
+    monkeypatch.setattr(wp.config, "log_level", wp.LOG_WARNING)
     make().preload()
     assert "is building" not in capfd.readouterr().err

@@ -16,6 +16,8 @@ import warp as wp
 import kernels
 from warpops import warp_op
 
+pytestmark = pytest.mark.usefixtures("frozen")
+
 NAME = "test_unregister::square"
 
 

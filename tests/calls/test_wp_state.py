@@ -122,6 +122,7 @@ print(y.tolist(), x.grad.tolist())
 """
 
 
+@pytest.mark.slow
 def test_compiled_code_comes_first_in_a_fresh_process(tmp_path):
     out = run_script(BACKWARD_FIRST, tmp_path / "script.py")
     assert out.strip().splitlines()[-1] == "[2.0, 4.0] [2.0, 2.0]"
@@ -147,6 +148,7 @@ print(context.runtime is None)
 """
 
 
+@pytest.mark.slow
 def test_decorating_many_kernels_is_quick_and_compiles_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seconds, untouched = run_script(MANY, tmp_path / "script.py").strip().splitlines()[-2:]

@@ -65,6 +65,7 @@ TENSOR = (
     "expected a number ({}), got a tensor of shape torch.Size([]); declare tensor_scalars='{}' to give it as a 0-d "
     "tensor, or pass a Python number, with .item() (its gradient would be lost)"
 )
+LEARN = ", or take an array of one element in the kernel, s[0], to keep it"
 TENSOR_FOR_BOOL = (
     "expected a number (bool), got a tensor of shape torch.Size([]); pass a Python number, with .item() (its gradient "
     "would be lost)"
@@ -126,7 +127,7 @@ CASES = {
     "str for float": ("s", "a", "expected a number (float32), got str"),
     "complex for float": ("s", 1j, "expected a number (float32), got complex"),
     "tensor for float": ("s", torch.tensor(1.0), TENSOR.format("float32", "s")),
-    "learned tensor for float": ("s", torch.tensor(1.0, requires_grad=True), TENSOR.format("float32", "s")),
+    "learned tensor for float": ("s", torch.tensor(1.0, requires_grad=True), TENSOR.format("float32", "s") + LEARN),
     "int for bool": ("flag", 2, "expected a bool, got 2"),
     "str for bool": ("flag", "x", "expected a number (bool), got str"),
     "tensor for bool": ("flag", torch.tensor(True), TENSOR_FOR_BOOL),
@@ -170,7 +171,8 @@ def test_a_sparse_tensor():
     with pytest.raises(ArgumentError) as caught:
         op(**good(x=torch.ones(3, 2).to_sparse()))
     assert str(caught.value) == (
-        "test_arguments::everything: argument 'x': expected a strided tensor, got layout torch.sparse_coo"
+        "test_arguments::everything: argument 'x': expected a strided tensor, got layout torch.sparse_coo; "
+        "convert it with .to_dense(), or pass its parts"
     )
 
 
@@ -367,6 +369,22 @@ def test_jit_trace_records_the_op(grad):
         if grad:
             close(torch.autograd.grad(y.sum(), z), (4.0 * z,))
         fresh(x, w)
+
+
+def trace(op):
+    x = torch.ones(4)
+    return torch.jit.trace(lambda x, w: op(x, w) + 1.0, (x, x), check_trace=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_jit_trace_does_not_record_an_older_op():
+    """TorchScript finds operators by their names alone, the oldest first, called or not."""
+    older = [warp_op(kernels.product, "x[n], w[n] -> y[n]", name="arguments::traced") for _ in range(4)]
+    x, op = torch.ones(4), warp_op(kernels.gauss, "x[n], w[m] -> y[n, m]", name="arguments::traced")
+    with pytest.raises(ArgumentError, match="arguments::traced: torch.jit.trace tells operators apart by their names"):
+        trace(op)
+    older.clear()
+    close(trace(op)(x, x), op(x, x) + 1.0)
 
 
 @pytest.mark.parametrize("value", [3.38e38, float("inf")])

@@ -6,7 +6,7 @@ import pytest
 import torch
 import warp as wp
 
-from support import close
+from support import close, compiled
 from warpops import ArgumentError, SignatureError, warp_op
 
 
@@ -84,6 +84,26 @@ def test_a_tensor_scalar_does_not_say_where(mode):
 def test_a_device_that_warp_can_not_use():
     with pytest.raises(ArgumentError, match="argument 'device': expected cpu or cuda, got xpu"):
         ramp_op(3, 2.0, device="xpu")
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_device_that_is_not_there(monkeypatch, count):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    listed = ", ".join(["cpu", *(f"cuda:{k}" for k in range(count))])
+    message = f": argument 'device': expected a device that there is ({listed}), got cuda:99"
+    for call in (
+        lambda: ramp_op(3, 2.0, device="cuda:99"),
+        lambda: ramp_op.overload(3, 2.0, device="cuda:99"),
+        lambda: ramp_op.preload("cuda:99"),
+        lambda: bias_op(2, None, device=torch.device("cuda", 99)),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert str(caught.value).endswith(message)
+    with torch.device("cuda:99"), pytest.raises(ArgumentError, match="got cuda:99"):
+        ramp_op(3, 2.0)
+    with pytest.raises(Exception, match="expected a device that there is"):
+        compiled(lambda: ramp_op(3, 2.0, device="cuda:99"))()
 
 
 def test_a_negative_size():

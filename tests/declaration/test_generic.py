@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from typing import Any
 
 import pytest
@@ -174,6 +175,40 @@ def test_optional_generic_array(mode):
     call = mode(warp_op(masked, "x[n] -> y[n]", optional="w"))
     check_against(lambda x: call(x, None), lambda x: x, [torch.randn(3).double()])
     check_against(call, lambda x, w: x * w, [torch.randn(3).double(), torch.randn(3).double()])
+
+
+def absent(x, w, y):
+    i = wp.tid()
+    v = x[i] * x[i]
+    if w:
+        v = v * w[i]
+    y[i] = v
+
+
+def absent_vector(x, w, y):
+    i = wp.tid()
+    v = x[i] * x[i]
+    if w:
+        v = v * w[i][0]
+    y[i] = v
+
+
+OF_FLOATS = {
+    "Any": (absent, Any),
+    "Float": (absent, wp.Float),
+    "Scalar": (absent, wp.Scalar),
+    "vector": (absent_vector, wp.types.vector(length=Any, dtype=wp.Float)),
+}
+
+
+@pytest.mark.parametrize("element", OF_FLOATS)
+def test_an_optional_array_that_is_absent_goes_with_the_others(element):
+    function, dtype = OF_FLOATS[element]
+    kernel = types.FunctionType(function.__code__, globals(), f"{function.__name__}_{element}")
+    kernel.__annotations__ = {"x": wp.array[wp.Float], "w": wp.array(dtype=dtype), "y": wp.array[wp.Float]}
+    op = warp_op(wp.kernel(kernel, module="unique"), "x[n], w[n] -> y[n]", optional="w", dim="n")
+    check_against(lambda x: op(x, None), torch.square, [torch.randn(3).double()])
+    close(op(torch.ones(2).half(), None), torch.ones(2).half())
 
 
 def test_zero_size_and_empty_launch(mode):

@@ -49,11 +49,34 @@ def test_a_result_that_is_given(given, named, text):
         kernels.square_op(*given, **named)
 
 
-def test_an_argument_that_is_missing_or_unknown_is_told_by_python():
+def test_an_argument_that_is_missing_or_unknown_is_python_s_error():
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         kernels.square_op()
     with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
         kernels.square_op(torch.ones(3), z=1)
+    with pytest.raises(
+        TypeError, match=r"scale\(\) got an unexpected keyword argument 'ss'; did you mean 's'\? It takes \(x"
+    ):
+        kernels.scale_op(torch.ones(3), ss=1.0)
+
+
+def test_what_isn_t_a_tensor_is_told_how_to_become_one():
+    with pytest.raises(ArgumentError, match=r"got array; convert it with wp\.to_torch"):
+        kernels.square_op(wp.ones(3, dtype=float))
+    with pytest.raises(ArgumentError, match=r"got layout torch\.sparse_coo; convert it with \.to_dense\(\)"):
+        kernels.square_op(torch.ones(3).to_sparse())
+
+
+def test_a_parameter_for_a_number_is_told_where_it_has_a_gradient():
+    with pytest.raises(
+        ArgumentError, match=r"gradient would be lost\), or take an array of one element in the kernel, s\[0\]"
+    ):
+        kernels.scale_op(torch.ones(3), torch.nn.Parameter(torch.tensor(2.0)))
+
+
+def test_a_size_that_nothing_binds_comes_before_the_choice_of_a_launch():
+    with pytest.raises(SignatureError, match="'k' of 'y' uses 'k', which no input's brackets bind"):
+        warp_op(kernels.square, "x[n] -> y[k]")
 
 
 def test_an_error_of_the_user_s_own_stays_what_it_is():
@@ -84,6 +107,11 @@ def added(x: wp.array[float], y: wp.array[float]):
     y[i] += x[i]
 
 
+def counted(x: wp.array[float], sums: wp.array[float]):
+    i = wp.tid()
+    wp.atomic_add(sums, int(x[i]) * 0, x[i])
+
+
 def total(x: wp.array[float], sums: wp.array[float]):
     i = wp.tid()
     wp.atomic_add(sums, 0, x[i])
@@ -95,7 +123,7 @@ Y = torch.tensor([10.0, 20.0])
 
 @pytest.mark.parametrize(
     ("kernel", "sizes", "want"),
-    [(added, {}, [[1.0, 2.0], [11.0, 22.0]]), (total, {"sums_size": 2}, [[3.0, 0.0], [13.0, 20.0]])],
+    [(added, {}, [[1.0, 2.0], [11.0, 22.0]]), (counted, {"sums_size": 2}, [[3.0, 0.0], [13.0, 20.0]])],
 )
 def test_what_is_added_to_may_mean_three_things(kernel, sizes, want):
     """Each of the lines that the message shows works as it stands."""
@@ -116,6 +144,13 @@ def test_what_is_added_to_may_mean_three_things(kernel, sizes, want):
     assert y.equal(Y)
     assert in_place(X, y) is None
     assert y.tolist() == want[1]
+
+
+def test_a_sum_in_one_element_is_an_output_of_one():
+    with pytest.raises(SignatureError) as caught:
+        warp_op(total)
+    assert '@warp_op("x[n] -> sums[1]") ' in str(caught.value)
+    assert warp_op(total, "x[n] -> sums[1]")(X).tolist() == [3.0]
 
 
 @pytest.mark.parametrize(

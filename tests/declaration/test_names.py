@@ -12,10 +12,12 @@ import warp as wp
 
 import kernels
 import warpops
-from support import close, compiled, run_script
+from support import close, compiled, run_main
 from warpops import SignatureError, warp_op
 from warpops.calls import ways
 from warpops.register import registration
+
+pytestmark = pytest.mark.usefixtures("frozen")
 
 
 @wp.kernel
@@ -80,9 +82,9 @@ def double(x: wp.array[float], y: wp.array[float]):
     i = wp.tid()
     y[i] = 2.0 * x[i]
 
-print(warp_op(double, "x[n] -> y[n]", dim="n").name)
+op = warp_op(double, "x[n] -> y[n]", dim="n")
 """
-    assert run_script(script, tmp_path / "script.py").strip().splitlines()[-1] == "warpops::double"
+    assert run_main(script, tmp_path / "script.py")["op"].name == "warpops::double"
 
 
 def test_an_explicit_name():

@@ -12,9 +12,10 @@ import warp as wp
 
 import kernels
 import warpops
-from support import close, compiled, run_script
+from support import close, compiled, run_main
 from warpops import ArgumentError, warp_op
 
+pytestmark = pytest.mark.usefixtures("frozen")
 X = torch.tensor([1.0, 2.0])
 
 
@@ -91,7 +92,6 @@ def test_a_reload_takes_names_over_and_numbers_in_one_run_stay(module, above):
 
 CELLS = """
 import linecache, torch, warp as wp, warpops
-wp.config.log_level = wp.LOG_ERROR
 
 CELL = '''
 @warpops.warp_op
@@ -119,7 +119,7 @@ assert [op for op in warpops.list_ops() if op.name == "warpops::cellop"] == [cel
 
 
 def test_a_notebook_cell_that_is_run_again_keeps_its_name(tmp_path):
-    run_script(CELLS, tmp_path / "cells.py")
+    run_main(CELLS, tmp_path / "cells.py")
 
 
 def test_the_newest_has_the_name_and_the_one_before_it_afterwards():

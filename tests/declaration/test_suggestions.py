@@ -18,19 +18,19 @@ Matrix = wp.array2d[float]
 @wp.kernel
 def a_row_named_like_an_axis(x: Matrix, x1: Array, y: Array):
     i = wp.tid()
-    wp.atomic_add(y, 0, x[i, 0] * x1[i])
+    wp.atomic_add(y, int(x1[i]) - 1, x[i, 0] * x1[i])
 
 
 @wp.kernel
 def an_array_named_like_a_size(n: Array, y: Array):
     i = wp.tid()
-    wp.atomic_add(y, 0, n[i])
+    wp.atomic_add(y, int(n[i]) - 1, n[i])
 
 
 @wp.kernel
 def a_number_named_like_a_size(x: Array, n: int, y: Array):
     i = wp.tid()
-    wp.atomic_add(y, 0, x[i] * float(n))
+    wp.atomic_add(y, int(x[i]) - 1, x[i] * float(n))
 
 
 @wp.kernel

@@ -184,6 +184,15 @@ def assigned(x: wp.array[float], y: wp.array[float]):
 
 
 @wp.kernel
+def asked_for(x: wp.array[float], v: wp.array[float], y: wp.array[float]):
+    i = wp.tid()
+    t = x[i]
+    if v and t > 0.0:
+        t = t * v[i]
+    y[i] = t if not v else t + v[i]
+
+
+@wp.kernel
 def native(x: wp.array[float], y: wp.array[float]):
     i = wp.tid()
     y[i] = through(x[i])
@@ -249,6 +258,7 @@ KNOWN = {
     "a shape that is computed": (plain, "x[n], w[k]", {"shapes": {"y": lambda x: x.shape[0]}, "dim": "n"}, None),
     "a launch size that is computed": (plain, "x[n], w[k] -> y[n]", {"dim": lambda x: x.shape[0]}, None),
     "another launch size that depends on it": (matrix, "x[n, m], w[k] -> y[n, k]", {"dim": "n, min(n, m, k)"}, None),
+    "asked whether it is there": (asked_for, "x[n], v[n] -> y[n]", {"optional": "v"}, "v x y"),
     "tiles": (tiled, "x[n, 4] -> y[n, 4]", {"dim": "n", "tiled": True, "block_dim": 32}, None),
 }
 

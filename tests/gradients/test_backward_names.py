@@ -7,7 +7,8 @@ import torch
 import warp as wp
 
 from support import check_against, close
-from warpops import SignatureError, warp_op
+from warpops import ArgumentError, GradientError, SignatureError, warp_op
+from warpops.testing import bounds_checked
 
 Array = wp.array[float]
 
@@ -154,3 +155,37 @@ def test_a_name_that_is_unknown_asks_for_a_dict():
         SignatureError, match="two_products takes 'left', which is no input.*or a dict says what they stand for"
     ):
         warp_op(product, "x[n], w[n] -> y[n]", backward=two_products)
+
+
+# --- in messages ------------------------------------------------------------------------------------------------------
+
+
+@wp.kernel
+def taken(x: wp.array[float], at: wp.array[int], y: wp.array[float]):
+    i = wp.tid()
+    y[i] = x[at[i]]
+
+
+@wp.kernel(enable_backward=False)
+def taken_back(at: wp.array[int], grad_y: wp.array[float], grad_x: wp.array[float]):
+    i = wp.tid()
+    wp.atomic_add(grad_x, at[i] + 2, grad_y[i])
+
+
+taken_op = warp_op(taken, "x[n], at[m] -> y[m]", dim="m", backward=taken_back, name="backward_names::taken")
+
+
+def test_errors_of_its_launch_name_the_op(mode):
+    x, at = torch.ones(3, requires_grad=True), torch.tensor([0, 1, 2], dtype=torch.int32)
+    y = mode(taken_op)(x, at).sum()
+    with bounds_checked(), pytest.raises(ArgumentError) as caught:
+        y.backward()
+    assert str(caught.value).startswith("backward_names::taken: backward taken_back: 'grad_x' is indexed at 3")
+
+
+def test_what_it_has_no_derivative_for_names_the_op():
+    x, at = torch.ones(3, requires_grad=True), torch.tensor([0, 0, 0], dtype=torch.int32)
+    y = taken_op(x, at) * x
+    (grad,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    with pytest.raises(GradientError, match="^backward_names::taken: backward taken_back has no gradient"):
+        grad.sum().backward()

@@ -11,7 +11,7 @@ from warpops.testing.run import run_checks
 
 
 @wp.kernel
-def highest(x: wp.array[wp.float64], y: wp.array[wp.float64]):
+def highest(x: wp.array[wp.vec3d], y: wp.array[wp.vec3d]):
     i = wp.tid()
     wp.atomic_max(y, 0, x[i])
 
@@ -33,6 +33,6 @@ def test_a_gradient_and_a_tangent_that_disagree():
 
 def test_what_has_none_is_left_out():
     op = warp_op(highest, "x[n] -> y[1]", init="zeros", name="tangents::highest")
-    found = run_checks(op, (torch.rand(4, dtype=torch.float64),), {}, ["derivatives"])
+    found = run_checks(op, (torch.rand(4, 3, dtype=torch.float64),), {}, ["derivatives"])
     assert found.findings == []
     assert "atomic_max" in dict(found.left_out)["derivatives"]

@@ -163,6 +163,7 @@ def run(folder, *argv):
     )
 
 
+@pytest.mark.slow
 def test_as_a_process_in_the_folder_of_the_module(folder):
     done = run(folder, "list", "cli_ops")
     assert done.returncode == 0

@@ -237,7 +237,8 @@ def test_a_rule_for_a_class_is_asked_for_when_one_comes():
             return (lambda cls, function, types, args, kwargs: torch.full((2,), 7.0)) if kind is Wrapped else None
 
     name = "warpops_canary::ruled.cabc"
-    torch_registry.register_python_side(library, name, lambda x: torch.empty_like(x), Rules())
+    torch_registry.register_fake(library, name, lambda x: torch.empty_like(x))
+    torch_registry.register_dispatch(library, name, Rules())
     wrapped = torch.Tensor._make_wrapper_subclass(Wrapped, (2,))
     assert overload(wrapped).tolist() == [7.0, 7.0]
     assert Wrapped in asked
@@ -362,3 +363,23 @@ def test_the_short_allocators_and_the_raw_stream():
     assert torch_guards.empty_strided_cpu((2, 3), (3, 1), torch.float64).dtype is torch.float64
     assert callable(torch_guards.empty_strided_cuda)
     assert (torch_modes.raw_stream is None) is not torch.backends.cuda.is_built()
+
+
+def test_public_names_tell_of_transforms_and_levels():
+    seen, x = [], torch.ones(2)
+
+    def noting(t):
+        seen.append(torch_modes._level_by_refusal() is not None)
+        return (t * t).sum()
+
+    noting(x)
+    torch.func.vmap(noting)(torch.ones(2, 2))
+    torch.func.grad(noting)(x)
+    torch.func.jvp(noting, (x,), (x,))
+    torch.func.functionalize(noting)(x)
+    assert seen == [False, True, True, True, True]
+    level = torch_modes._public_level()
+    assert level._current_level < 0
+    with forward_ad.dual_level(), torch.inference_mode():
+        assert level._current_level >= 0
+    assert level._current_level < 0

@@ -196,6 +196,25 @@ def test_a_program_that_is_never_the_same(mode, op):
         torch.autograd.grad(op(x).sum(), x, create_graph=True)
 
 
+@pytest.mark.skipif(
+    not hasattr(torch._dynamo.config, "trace_autograd_ops"), reason="this torch can't trace autograd.grad"
+)
+@pytest.mark.parametrize("op", [counted, by_attribute])
+def test_a_gradient_that_is_recorded_in_compiled_code_cannot_compare(op):
+    def slope(x, create_graph):
+        return torch.autograd.grad(op(x).sum(), x, create_graph=create_graph)[0]
+
+    x = leaf(torch.ones(4))
+    with torch._dynamo.config.patch(trace_autograd_ops=True):
+        with pytest.raises(Exception, match=r"can't tell whether that comes to the same: line \d+: .*STATE"):
+            compiled(slope)(x, True)
+        if op is counted:
+            with pytest.raises(GradientError, match="had s = "):
+                compiled(slope)(x, False)
+        else:
+            close(compiled(slope)(x, False), torch.full((4,), 6.0))
+
+
 def test_other_steps_and_other_arrays():
     x, w = leaf(torch.rand(4)), leaf(torch.rand(4))
     y, z = by_steps(x).sum(), by_order(x, w).sum()

@@ -170,6 +170,18 @@ def test_a_graph_that_was_traced_without_tangents_has_none(mode, f):
         close(graph(x), x * x)
 
 
+@pytest.mark.parametrize("name", ["one input", "in-out", "program", "generic"])
+def test_tangents_inside_of_compiled_code(name):
+    op, _, x, v = drawn(name)
+
+    def slope(x, v):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(op(*map(forward_ad.make_dual, x, v))[0]).tangent
+
+    with pytest.raises(Exception, match="tangents aren't followed inside of compiled code"):
+        compiled(slope)(x, v)
+
+
 def test_a_graph_that_was_traced_with_its_gradient_has_no_other():
     x = rand(4).requires_grad_()
     graph = make_fx(slope)(x)

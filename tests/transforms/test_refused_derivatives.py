@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -11,6 +13,11 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 import kernels
 from support import close, compiled
 from warpops import ArgumentError, GradientError, warp_op, warp_program
+from warpops.launch import reverse
+from warpops.program import tangent
+from warpops.rewrite.adjoint import make_adjoint
+from warpops.rewrite.tangent import tangent_kernel
+from warpops.transforms import tangents
 
 
 @wp.kernel
@@ -240,3 +247,62 @@ def test_the_tangent_op_under_transforms(way):
 def test_the_tangent_ops_overload_is_refused_as_the_ops_is(way):
     with pytest.raises(GradientError, match="not on op.tangent.overload"):
         TANGENTS[way](lambda z: kernels.square_op.tangent.overload(z, ONES)[1])
+
+
+# --- what Warp can't build --------------------------------------------------------------------------------------------
+
+
+def broken(make, kernel_of=lambda made: made):
+    """What makes a kernel, with one that Warp can't build."""
+
+    def load(*_):
+        raise RuntimeError("no such builtin")
+
+    def made(*given):
+        found = make(*given)
+        kernel_of(found).module.load = load
+        return found
+
+    return made
+
+
+def power(x: wp.array[float], n: int, y: wp.array[float]):
+    i = wp.tid()
+    v = float(1.0)
+    for _ in range(n):
+        v = v * x[i]
+    y[i] = v
+
+
+@pytest.fixture(params=["op", "program"])
+def powers(request, monkeypatch):
+    """An op whose gradient needs another kernel. None of them has been made."""
+    kernel = wp.kernel(power, module="unique")
+
+    def program(x: wp.array[float], n: int, y: wp.array[float]):
+        wp.launch(kernel, dim=x.shape, inputs=[x, n], outputs=[y])
+
+    op = warp_op(kernel, "x[m] -> y[m]") if request.param == "op" else warp_program("x[m] -> y[m]")(program)
+    monkeypatch.setattr(reverse, "_made", weakref.WeakKeyDictionary())
+    return op
+
+
+def test_a_tangent_kernel_that_cannot_be_built(powers, monkeypatch):
+    op = powers
+    for room in (tangents, tangent):
+        monkeypatch.setattr(room, "tangent_kernel", broken(tangent_kernel))
+    said = rf"{op.name}: .*Warp can't build.*: no such builtin \(.*test_refused_derivatives.py:\d+\)"
+    for _ in range(2):
+        with pytest.raises(GradientError, match=f"(?s){said}"):
+            jvp(lambda z: op(z, 3), (X,), (ONES,))
+    x = X.clone().requires_grad_()
+    close(torch.autograd.grad(op(x, 3).sum(), x)[0], 3 * X * X)
+
+
+def test_an_adjoint_that_cannot_be_built(powers, monkeypatch):
+    op = powers
+    monkeypatch.setattr(reverse, "make_adjoint", broken(make_adjoint, lambda made: made.kernel))
+    x = X.clone().requires_grad_()
+    for _ in range(2):
+        with pytest.raises(GradientError, match=f"(?s){op.name}: .*power in another form .*: no such builtin"):
+            op(x, 3).sum().backward()

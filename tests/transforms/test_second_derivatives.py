@@ -16,7 +16,7 @@ f64 = wp.float64
 
 
 @wp.kernel
-def largest(x: wp.array[f64], y: wp.array[f64]):
+def largest(x: wp.array[wp.vec3d], y: wp.array[wp.vec3d]):
     i = wp.tid()
     wp.atomic_max(y, 0, x[i])
 
@@ -144,25 +144,26 @@ def test_a_gradient_penalty_in_one_graph():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "options", "why"),
+    ("kernel", "shape", "options", "why"),
     [
-        (native, {}, r"the native function 'third_power' has no tangent rule"),
+        (native, (4,), {}, r"the native function 'third_power' has no tangent rule"),
         (
             largest,
+            (4, 3),
             {"signature": "x[n] -> y[1]", "init": "zeros"},
             r"'atomic_max' has no tangent rule \(.*:\d+: `wp.atomic_max",
         ),
     ],
     ids=["native", "atomic_max"],
 )
-def test_refused_when_it_is_asked_for(kernel, options, why):
+def test_refused_when_it_is_asked_for(kernel, shape, options, why):
     op = warp_op(kernel, name=f"second::{kernel.key.split('.')[-1]}_refused", **options)
-    x = rand(4).requires_grad_()
+    x = rand(*shape).requires_grad_()
     (g,) = torch.autograd.grad(op(x).sum(), x, create_graph=True)  # the first gradient is there
     with pytest.raises(GradientError, match=rf"(?s)second::\w+: double backward: {why}.*register_backward"):
         torch.autograd.grad(g.sum(), x)
     with pytest.raises(GradientError, match=rf"(?s)second::\w+: jvp: {why}"):
-        torch.func.jvp(op, (rand(4),), (rand(4),))
+        torch.func.jvp(op, (rand(*shape),), (rand(*shape),))
     with pytest.raises(GradientError, match=rf"(?s)second::\w+: tangent: {why}"):
         op.tangent(rand(4), tangent_x=rand(4))
     assert "none" in op.explain().split("second derivatives")[1].splitlines()[1]

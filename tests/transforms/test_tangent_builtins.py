@@ -152,8 +152,8 @@ ARGUMENTS = {
     **dict.fromkeys("sz", "spatial_vectord"),
 }
 WITHOUT_RULE = {
-    "atomic_max": "wp.atomic_max(out, 0, i, a)",
-    "atomic_min": "wp.atomic_min(out, 0, i, a)",
+    "atomic_max": "before = wp.atomic_max(out, 0, i, a)",
+    "atomic_min": "before = wp.atomic_min(out, 0, i, a)",
     "noise": "out[0, i] = f64(wp.noise(wp.uint32(7), float(a)))",
     "pnoise": "out[0, i] = f64(wp.pnoise(wp.uint32(7), float(a), 4))",
     "curlnoise": "out[0, i] = f64(wp.curlnoise(wp.uint32(7), wp.vec2(float(a), float(b)))[0])",

@@ -63,15 +63,22 @@ def measure(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None
     return Measure(shapes, launch, where)
 
 
-def refuse(op: str, plan: OpPlan, values: Mapping[str, Any], device: Any = None) -> None:
-    """Raise what is wrong with a call that the generated comparisons turned down."""
-    measure(op, plan, values, device)
+def to_device(op: str, value: Any) -> torch.device:
+    """What ``torch.device`` makes of an argument ``device``."""
+    try:
+        return torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {value!r}") from None
 
 
-# --- one argument -----------------------------------------------------------------------------------------------------
-
-
-# --- arguments together -----------------------------------------------------------------------------------------------
+def existing(op: str, device: torch.device) -> torch.device:
+    """A device, if there is one of its number: an argument ``device``, or PyTorch's default."""
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        raise ArgumentError(
+            f"{op}: argument 'device': expected a device that there is ({', '.join(there)}), got {device}"
+        )
+    return device
 
 
 def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> torch.device:
@@ -95,8 +102,8 @@ def device_of(op: str, plan: OpPlan, values: Mapping[str, Any], given: Any) -> t
         if wanted.type not in ("cpu", "cuda", "meta"):
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {wanted}")
         if first is None:
-            return wanted
-    return first[1] if first is not None else torch.get_default_device()
+            return existing(op, wanted)
+    return first[1] if first is not None else existing(op, torch.get_default_device())
 
 
 def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:

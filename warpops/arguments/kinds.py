@@ -1,33 +1,34 @@
-"""The check of one argument of a call, by its kind."""
+"""The kinds of arguments."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from ..plan.model import Slot
-from .array import check_array
-from .kind import fail
-from .number import check_number
-from .size import SIZE
-from .tensor_scalar import check_tensor_scalar
-from .vector import check_vector
+from .array import Array
+from .ids import Handle
+from .kind import Kind
+from .number import Number
+from .size import Size
+from .tensor_scalar import TensorScalar
+from .vector import Vector
+
+BY_ROLE: dict[str, Kind] = {"size": Size(), "tensor_scalar": TensorScalar()}
+BY_TYPE: dict[str, Kind] = {"array": Array(), "number": Number(), "vector": Vector(), "handle": Handle()}
+KINDS = (*BY_ROLE.values(), *BY_TYPE.values())
+
+
+def kind_of(slot: Slot) -> Kind:
+    """The kind of an argument: what its declaration makes of it, else what its type in the kernel does."""
+    return BY_ROLE.get(slot.role) or BY_TYPE[slot.leaf.kind]
 
 
 def check_slot(op: str, slot: Slot, value: Any) -> None:
     """Check one value by itself."""
-    if slot.is_array:
-        check_array(op, slot, value)
-    elif slot.role == "tensor_scalar":
-        check_tensor_scalar(op, slot, value)
-    elif slot.leaf.kind == "vector":
-        check_vector(op, slot, value)
-    elif slot.leaf.kind == "handle" and isinstance(value, torch.Tensor):
-        fail(
-            op,
-            slot,
-            f"expected a wp.Mesh, Bvh, HashGrid or Volume, or its id (an int), got a tensor of shape {value.shape}",
-        )
-    else:
-        check_number(op, slot, SIZE if slot.role == "size" else slot.leaf.scalar, value)
+    kind_of(slot).check(op, slot, value)
+
+
+def convert(op: str, slots: Mapping[str, Slot], name: str, value: Any) -> Any:
+    """What the schema takes for a value that was given in eager code."""
+    return kind_of(slots[name]).convert(op, slots[name], value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -10,7 +12,103 @@ import torch
 
 from ..kernel.scalars import Scalar
 from ..plan.model import Slot
-from .kind import fail
+from .kind import PYTHON, Kind, fail, refused
+
+
+class Number(Kind):
+    """A number, or a bool, of one scalar type; of any, where the kernel is generic in it."""
+
+    convert_name = "to_number"
+
+    def scalar(self, slot: Slot) -> Scalar | None:
+        """Its type; None where the kernel is generic in it."""
+        return slot.leaf.scalar
+
+    def schema(self, slot: Slot) -> str:
+        scalar = self.scalar(slot)
+        return schema_of(scalar) if scalar is not None else "Scalar"  # generic: an int stays one
+
+    def default(self, slot: Slot, value: Any) -> str:
+        if isinstance(value, bool):
+            return f"={value}"
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            scalar = slot.leaf.scalar
+            return f"={float(value)!r}" if scalar is None or scalar.kind == "float" else f"={int(value)}"
+        return super().default(slot, value)
+
+    def annotation(self, slot: Slot) -> Any:
+        scalar = self.scalar(slot)
+        return PYTHON[scalar.kind] if scalar is not None else None
+
+    def check(self, op: str, slot: Slot, value: Any) -> None:
+        check_number(op, slot, self.scalar(slot), value)
+
+    def convert(self, op: str, slot: Slot, value: Any) -> Any:
+        Number.check(self, op, slot, value)
+        plain, scalar = plain_number(value), self.scalar(slot)
+        if plain is None:
+            return value
+        if scalar is None:
+            return plain if isinstance(plain, float) else int(plain)
+        return PYTHON[scalar.kind](plain)
+
+    def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
+        scalar = self.scalar(slot)
+        wrong = f"{slot.name}.__class__ is not {scalar.kind if scalar is not None else 'int'}"
+        if scalar is None:
+            wrong += f" and {slot.name}.__class__ is not float"
+        yield f"if {wrong}:"
+        for line in super().eager(slot, use):
+            yield f"    {line}"
+
+    def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
+        scalar = self.scalar(slot)
+        kind = scalar.kind if scalar is not None else "float"
+        test = f"isinstance({slot.name}, {use('NUMBERS' if kind == 'float' else 'INTS')})"
+        if kind == "bool":
+            test = f"({test} and ({slot.name} == 0 or {slot.name} == 1))"
+        yield from refused(test, slot, place, use)
+
+    def guarded(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
+        scalar, name = self.scalar(slot), slot.name
+        if scalar is None:
+            yield f"if not isinstance({name}, {use('INTS')}):"
+            yield f"    {name} = {use('guard_scalar')}({name})"
+        elif scalar.kind == "float":
+            yield f"{name} = {use('guard_scalar')}(float({name}))"
+        elif scalar.kind == "bool":
+            yield f"{name} = bool({name})"
+        else:
+            yield f"{name} = {use('traced_int')}({name})"
+
+    def packed(self, slot: Slot, bits: str) -> str:
+        scalar = slot.leaf.scalar
+        if scalar is not None and scalar.name == "uint64":  # a schema's int is signed
+            return f"{slot.name} & 0xFFFFFFFFFFFFFFFF"
+        return super().packed(slot, bits)
+
+    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
+        scalar = self.scalar(slot)
+        kind = "float" if scalar is not None and scalar.kind == "float" else "int"
+        if scalar is None:  # its type is its own: 1 and a float, or 0 and an int
+            if type(value) not in (int, float):
+                return False
+            kind = "float" if type(value) is float else "int"
+            streams["int"].append(int(kind == "float"))
+        streams[kind].append(int(value) if isinstance(value, bool) else value)
+        return True
+
+    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> Any:
+        scalar = self.scalar(slot)
+        if scalar is None:
+            return next(streams["float" if next(streams["int"]) else "int"])
+        value = next(streams["float" if scalar.kind == "float" else "int"])
+        return bool(value) if scalar.kind == "bool" else value
+
+
+def schema_of(scalar: Scalar) -> str:
+    """A scalar type as schemas say it."""
+    return {"float": "float", "int": "SymInt", "bool": "bool"}[scalar.kind]
 
 
 def check_number(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> None:
@@ -22,7 +120,12 @@ def check_number(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> None
         if slot.role == "size" or kind == "bool" or len(slot.leaf.path) > 1:
             fail(op, slot, f"{what}; pass a Python number, with .item() (its gradient would be lost)")
         declare = f"declare tensor_scalars='{slot.label}' to give it as a 0-d tensor"
-        fail(op, slot, f"{what}; {declare}, or pass a Python number, with .item() (its gradient would be lost)")
+        learn = (
+            f", or take an array of one element in the kernel, {slot.label}[0], to keep it"
+            if value.requires_grad
+            else ""
+        )
+        fail(op, slot, f"{what}; {declare}, or pass a Python number, with .item() (its gradient would be lost){learn}")
     if isinstance(value, (torch.SymInt, torch.SymBool)) or (isinstance(value, torch.SymFloat) and kind == "float"):
         return
     plain = plain_number(value)

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 import warp as wp
 
-from ..kernel.scalars import SCALARS
+from ..kernel.scalars import SCALARS, Scalar
+from ..plan.model import Slot
 from ..plan.sizes import Expr, SizeError
 from ..private import torch_modes
+from .number import Number
 
 
 def value_of(expr: Expr, sizes: Mapping[str, Any]) -> Any:
@@ -57,5 +59,8 @@ def largest(left: Any, right: Any) -> Any:
     return torch.sym_max(left, right)
 
 
-SIZE = SCALARS[wp.int64]
-"""What an extra size may be."""
+class Size(Number):
+    """An extra size: an int of 64 bits."""
+
+    def scalar(self, slot: Slot) -> Scalar:
+        return SCALARS[wp.int64]

@@ -2,30 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import torch
 
 from ..plan.model import Slot
-from .kind import fail
-from .number import check_number, guard_number
+from .kind import Kind, fail
+from .number import Number, check_number, guard_number
 
 
-def check_tensor_scalar(op: str, slot: Slot, value: Any) -> None:
-    if not isinstance(value, torch.Tensor):
-        check_number(op, slot, slot.leaf.scalar, value)
-        return
-    if value.ndim != 0:
-        fail(op, slot, f"expected a 0-d tensor (tensor_scalars), got shape {value.shape}")
-    if value.device.type not in ("cpu", "meta"):
-        fail(op, slot, f"expected a 0-d tensor on cpu (tensor_scalars), got one on {value.device}; move it with .cpu()")
-    if value.dtype.is_complex:
-        fail(op, slot, f"expected a real 0-d tensor, got {value.dtype}")
-    scalar = slot.leaf.scalar
-    if scalar is not None and scalar.kind != "float" and value.dtype.is_floating_point:
-        fail(op, slot, f"expected an int, got a 0-d tensor of {value.dtype}")
-    if value.requires_grad and torch.is_grad_enabled():
-        refuse_number(op, slot)
+class TensorScalar(Number):
+    """A number that a 0-d tensor is given for."""
+
+    convert_name = "to_tensor"
+
+    def schema(self, slot: Slot) -> str:
+        return "Tensor"
+
+    def default(self, slot: Slot, value: Any) -> str:
+        return "=None"  # no number can be the default of a tensor: the call's own is looked up
+
+    def annotation(self, slot: Slot) -> Any:
+        return None
+
+    def check(self, op: str, slot: Slot, value: Any) -> None:
+        if not isinstance(value, torch.Tensor):
+            check_number(op, slot, slot.leaf.scalar, value)
+            return
+        if value.ndim != 0:
+            fail(op, slot, f"expected a 0-d tensor (tensor_scalars), got shape {value.shape}")
+        if value.device.type not in ("cpu", "meta"):
+            fail(
+                op,
+                slot,
+                f"expected a 0-d tensor on cpu (tensor_scalars), got one on {value.device}; move it with .cpu()",
+            )
+        if value.dtype.is_complex:
+            fail(op, slot, f"expected a real 0-d tensor, got {value.dtype}")
+        scalar = slot.leaf.scalar
+        if scalar is not None and scalar.kind != "float" and value.dtype.is_floating_point:
+            fail(op, slot, f"expected an int, got a 0-d tensor of {value.dtype}")
+        if value.requires_grad and torch.is_grad_enabled():
+            refuse_number(op, slot)
+
+    def convert(self, op: str, slot: Slot, value: Any) -> torch.Tensor:
+        if isinstance(value, torch.Tensor):
+            return value
+        scalar = slot.leaf.scalar
+        exact = torch.float64 if scalar is None or scalar.kind == "float" else torch.int64
+        return torch.tensor(super().convert(op, slot, value), dtype=exact, device="cpu")
+
+    def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
+        yield f"if {slot.name}.__class__ is not {use('Tensor')}:"
+        for line in Kind.eager(self, slot, use):
+            yield f"    {line}"
+
+    def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
+        yield f"{slot.name} = {use('traced_tensor')}({slot.name})"
+
+    def guarded(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
+        yield from ()
+
+    put, take = Kind.put, Kind.take
 
 
 def refuse_number(op: str, slot: Slot) -> NoReturn:

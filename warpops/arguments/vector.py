@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -11,31 +11,84 @@ import torch
 
 from ..kernel.signature import Leaf
 from ..plan.model import Slot
-from .kind import fail
-from .number import SYMBOLIC_NUMBERS, check_number, guard_number
+from .kind import PYTHON, Kind, fail, refused
+from .number import SYMBOLIC_NUMBERS, check_number, guard_number, plain_number, schema_of
 
 
-def check_vector(op: str, slot: Slot, value: Any) -> None:
-    leaf = slot.leaf
-    assert leaf.component is not None and leaf.scalar is not None
-    if isinstance(value, torch.Tensor):
-        fail(
-            op,
-            slot,
-            f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got a tensor of shape {value.shape}; pass "
-            f"numbers with .tolist() (its gradient would be lost), or take an array in the kernel",
-        )
-    items = flatten(value)
-    if items is None:
-        fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {type(value).__name__}")
-    lengths = nesting(value)
-    if lengths not in nestings(leaf):
-        parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
-        fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
-    if len(items) != math.prod(leaf.component):
-        fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {len(items)}")
-    for item in items:
-        check_number(op, slot, leaf.scalar, item)
+class Vector(Kind):
+    """A vector, matrix, quaternion or transform by value: a list of its numbers."""
+
+    convert_name = "to_vector"
+    several = True
+
+    def schema(self, slot: Slot) -> str:
+        return f"{schema_of(slot.leaf.scalar) if slot.leaf.scalar is not None else 'float'}[]"
+
+    def check(self, op: str, slot: Slot, value: Any) -> None:
+        leaf = slot.leaf
+        assert leaf.component is not None and leaf.scalar is not None
+        if isinstance(value, torch.Tensor):
+            fail(
+                op,
+                slot,
+                f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got a tensor of shape {value.shape}; pass "
+                f"numbers with .tolist() (its gradient would be lost), or take an array in the kernel",
+            )
+        items = flatten(value)
+        if items is None:
+            fail(
+                op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {type(value).__name__}"
+            )
+        lengths = nesting(value)
+        if lengths not in nestings(leaf):
+            parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
+            fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
+        if len(items) != math.prod(leaf.component):
+            fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {len(items)}")
+        for item in items:
+            check_number(op, slot, leaf.scalar, item)
+
+    def convert(self, op: str, slot: Slot, value: Any) -> list[Any]:
+        leaf = slot.leaf
+        if not leaf.generic:
+            self.check(op, slot, value)
+        items = flatten(value)
+        if items is None:
+            fail(op, slot, f"expected numbers ({leaf.type_name}), got {type(value).__name__}")
+        kind = PYTHON[leaf.scalar.kind if leaf.scalar is not None else "float"]
+        return [
+            item if isinstance(item, (torch.SymInt, torch.SymFloat)) else kind(plain_number(item)) for item in items
+        ]
+
+    def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
+        name = slot.name
+        yield f"{name} = {use('traced_value')}({name})"
+        yield from refused(f"isinstance({name}, (list, tuple))", slot, place, use)
+        if slot.leaf.component is not None:
+            nested = f"{use('traced_nesting')}({name})"
+            yield f"if {nested} not in {nestings(slot.leaf)}:"
+            yield f"    return {use('refuse_traced')}({place}, None, False, {nested})"
+        yield f"{name} = {use('traced_vector')}({name})"
+        yield f"if {use('wrong_item')}({name}) >= 0:"
+        yield f"    return {use('refuse_traced')}({place}, {name}[{use('wrong_item')}({name})], True)"
+
+    def packed(self, slot: Slot, bits: str) -> str:
+        return f"*map({bits}, {slot.name})" if bits else f"*{slot.name}"
+
+    def native(self, warp_type: Any, value: Any) -> Any:
+        return warp_type(*value)
+
+    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
+        scalar = slot.leaf.scalar
+        if scalar is not None:
+            streams["float" if scalar.kind == "float" else "int"].extend(value)
+        return scalar is not None
+
+    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> list[Any]:
+        scalar = slot.leaf.scalar
+        assert scalar is not None
+        stream = streams["float" if scalar.kind == "float" else "int"]
+        return [PYTHON[scalar.kind](next(stream)) for _ in range(math.prod(slot.leaf.component or ()))]
 
 
 def nesting(value: Any) -> tuple[int, ...]:

@@ -16,5 +16,7 @@ def watched() -> bool:
 
 def direct(*tensors: torch.Tensor | None) -> bool:
     """Whether nobody watches, and tensors, less those that are None, are memory. The first tells whether it is on meta."""
+    if watched():
+        return False
     given = [tensor for tensor in tensors if tensor is not None]
-    return not watched() and all(map(torch_guards.is_ordinary, given)) and not (given and given[0].is_meta)
+    return all(map(torch_guards.is_ordinary, given)) and not (given and given[0].is_meta)

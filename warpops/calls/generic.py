@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import warp as wp
 
+from ..arguments.kinds import kind_of
 from ..errors import ArgumentError, SignatureError
 from ..kernel.scalars import WARP_SCALAR
 from ..plan.model import OpPlan, Slot
@@ -143,13 +144,22 @@ class _Resolver:
         if not warp_types.is_array(template):
             return self._value_type(label, template)
         slot = self.slots[label]
-        if slot.is_input:  # an optional array that isn't given: a null array, of any type
-            element = self.given[0][1].dtype if self.given else wp.float32
-            if template.dtype is not Any:
-                scalar = wp.float32 if warp_types.admits(template.dtype, wp.float32) else wp.int32
-                element = warp_types.with_element(template.dtype, scalar, (1,))
-            return warp_types.array_annotation(element, slot.leaf.ndim)
-        return warp_types.array_annotation(self._element_of(slot, template.dtype), slot.leaf.ndim)
+        element = self._absent(slot, template.dtype) if slot.is_input else self._element_of(slot, template.dtype)
+        return warp_types.array_annotation(element, slot.leaf.ndim)
+
+    def _absent(self, slot: Slot, template: Any) -> Any:
+        """The element type of an optional array that isn't given: null, and of a type that goes with the others."""
+        try:
+            return self._element_of(slot, template)
+        except (ArgumentError, SignatureError):  # they don't agree on one
+            elements = [found.dtype for _, found in self.given]
+            if template is Any:
+                return elements[0] if elements else wp.float32
+            scalars = [getattr(element, "_wp_scalar_type_", element) for element in elements]
+            own = getattr(template, "_wp_scalar_type_", template)
+            scalar = next((s for s in (*scalars, wp.float32, wp.int32) if warp_types.admits(template, s)), own)
+            shape = slot.leaf.component or (1,) * len(getattr(template, "_shape_", ()))
+            return warp_types.with_element(template, scalar, shape)
 
     def _element_of(self, slot: Slot, template: Any) -> Any:
         """The element type of a fresh array: the generic tensors' own, as far as the annotation is open."""
@@ -238,7 +248,7 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
     integral = [
         position
         for position, slot in enumerate(concrete.inputs)
-        if slot.leaf.kind == "vector" and slot.leaf.scalar is not None and slot.leaf.scalar.kind == "int"
+        if kind_of(slot).several and slot.leaf.scalar is not None and slot.leaf.scalar.kind == "int"
     ]
     cotangents = [slot.name for slot in plan.cotangents]
     gradients = [slot.name for slot in plan.gradients]

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from ..arguments.conversions import to_device, to_handle, to_ids, to_number, to_tensor, to_vector
+from ..arguments.call import to_device
 from ..arguments.dynamo import traced_value
 from ..arguments.handle import alive, check_unchanged, id_of, keep_alive
+from ..arguments.ids import to_ids
+from ..arguments.kinds import KINDS, convert
 from ..arguments.number import SYMBOLIC_NUMBERS, guard_number, traced_int
 from ..arguments.ran import check_ran, latest_ran
 from ..arguments.struct import field_reader
@@ -68,7 +70,6 @@ OVER_WAYS: tuple[Callable[..., Any], ...] = (
     resolve_negated,
 )
 OVER_WAYS += (traced_forward, traced_backward, backward_again, custom_backward)
-OVER_SLOTS = (to_number, to_vector, to_handle, to_ids, to_tensor)
 
 
 def to_export(ways: Ways, plain: Plain) -> dict[str, Any]:
@@ -91,7 +92,8 @@ def helpers(ways: Ways) -> dict[str, Any]:
     refuse_traced = refuser(ways)
     found = SHARED | {function.__name__: function for function in PLAIN}
     found |= {function.__name__: partial(function, ways) for function in OVER_WAYS}
-    found |= {function.__name__: partial(function, ways.name, slots) for function in OVER_SLOTS}
+    found |= {kind.convert_name: partial(convert, ways.name, slots) for kind in KINDS if kind.convert_name}
+    found["to_ids"] = partial(to_ids, ways.name, slots)
     found["to_device"] = partial(to_device, ways.name)
     if any(parameter.struct for parameter in plan.parameters):
         optional = frozenset(slot.label for slot in plan.inputs if slot.optional)
@@ -105,7 +107,6 @@ def helpers(ways: Ways) -> dict[str, Any]:
         "forwards": Store(ways.instances, "forward"),
         "backwards": Store(ways.instances, "backward"),
         "public_op": ways.ops.public,
-        "forward_op": ways.ops.forward,
         "backward_op": ways.ops.backward,
         "defaults": {p.name: default_value(p.default) for p in plan.parameters},
         "check_ran": partial(check_ran, ways.name),

@@ -31,7 +31,7 @@ def register(ways: Ways) -> bool:
 
 def _lower_forward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
     plan = ways.instances.plan
-    if ways.instances.generic or any(s.role in ("inout", "mutated") for s in plan.slots):
+    if ways.instances.generic or any(s.changes for s in plan.slots):
         return None
     if any(ways.values(arguments)[name] is None for name in ways.plan.scalar_defaults):
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.conversions import to_device
+from ..arguments.call import existing, to_device
 from ..emit.again import Again
 from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
@@ -85,7 +85,7 @@ def _launcher(op: str, plan: OpPlan) -> Launcher:
     launcher.suspects = plan.suspects
     launcher.checked = Checked(op, plan.kernel.kernel, plan.proven, *options)
     if plan.adjoint is not None:
-        launcher.reverse = Reverse(plan.kernel.kernel, plan.adjoint, *options)
+        launcher.reverse = Reverse(op, plan.kernel.kernel, plan.adjoint, *options)
     return launcher
 
 
@@ -136,7 +136,7 @@ class Instances:
         where = to_device(op, device) if device is not None else torch.get_default_device()
         if where.type not in ("cpu", "cuda"):
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {where}")
-        self.only.launcher.preload(where)
+        self.only.launcher.preload(existing(op, where))
 
     def when_made(self, told: Callable[[Instance], None]) -> None:
         """Tell of the one instance as soon as there is one."""

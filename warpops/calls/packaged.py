@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from ..arguments.kinds import kind_of
 from ..errors import ArgumentError
-from ..plan.model import OpPlan, Slot
+from ..plan.model import OpPlan
 from ..private.helper_op import HelperOp
 from .ways import Ways, many, newest, plain_of
 
@@ -29,59 +30,19 @@ def look_up(name: str, schema: str) -> Ways:
     return ways
 
 
-def _is_generic(slot: Slot) -> bool:
-    """Whether a value is a number of any type."""
-    return slot.role != "size" and slot.leaf.kind != "handle" and slot.leaf.scalar is None
-
-
 def pack(plan: OpPlan, values: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any]] | None:
     """The values by type; None where a schema can't take them so."""
-    tensors: list[Any] = []
-    ints: list[Any] = []
-    floats: list[Any] = []
-    for slot, value in zip(plan.inputs, values, strict=False):
-        scalar = slot.leaf.scalar
-        if slot.is_array or slot.role == "tensor_scalar":
-            tensors.append(value)
-        elif _is_generic(slot):
-            # Its type is its own: 1 and a float, or 0 and an int.
-            if type(value) not in (int, float):
-                return None
-            ints.append(int(type(value) is float))
-            (floats if type(value) is float else ints).append(value)
-        elif slot.leaf.kind == "vector":
-            (floats if scalar is not None and scalar.kind == "float" else ints).extend(value)
-        elif slot.role == "size" or scalar is None or scalar.kind != "float":
-            ints.append(int(value) if isinstance(value, bool) else value)
-        else:
-            floats.append(value)
-    return tensors, ints, floats
+    streams: dict[str, list[Any]] = {"tensor": [], "int": [], "float": []}
+    if not all(kind_of(slot).put(slot, value, streams) for slot, value in zip(plan.inputs, values, strict=False)):
+        return None
+    return streams["tensor"], streams["int"], streams["float"]
 
 
 def unpack(plan: OpPlan, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, ...]:
     # AOTInductor's executor has None for an empty list.
     streams = {"tensor": iter(tensors or ()), "int": iter(ints or ()), "float": iter(floats or ())}
-    values: list[Any] = []
-    for slot in plan.inputs:
-        scalar = slot.leaf.scalar
-        if slot.is_array or slot.role == "tensor_scalar":
-            values.append(next(streams["tensor"]))
-            continue
-        if _is_generic(slot):
-            values.append(next(streams["float" if next(streams["int"]) else "int"]))
-            continue
-        kind = scalar.kind if scalar is not None and slot.role != "size" else "int"
-        stream = streams["float" if kind == "float" else "int"]
-        if slot.leaf.kind == "vector":
-            count = 1
-            for size in slot.leaf.component or ():
-                count *= size
-            values.append([bool(next(stream)) if kind == "bool" else next(stream) for _ in range(count)])
-        else:
-            values.append(bool(next(stream)) if kind == "bool" else next(stream))
-    if plan.device_argument:
-        values.append(None)
-    return tuple(values)
+    values = [kind_of(slot).take(slot, streams) for slot in plan.inputs]
+    return (*values, None) if plan.device_argument else tuple(values)
 
 
 def _run(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:

@@ -11,7 +11,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..emit.call import CallWriter
+from ..emit.call import write_call, write_eager
+from ..emit.function import write_function
+from ..emit.writer import OpWriter
 from ..private import locks, torch_modes
 from ..private.compiled import compile_text
 from .instances import Instance, Instances
@@ -25,8 +27,8 @@ PARTS = "parts of the op"
 class Parts:
     """The generated functions of one op, and the scope that they share."""
 
-    def __init__(self, name: str, emitter: CallWriter, instances: Instances, lease: Any) -> None:
-        self._name, self._emitter, self._instances, self._lease = name, emitter, instances, lease
+    def __init__(self, name: str, writer: OpWriter, instances: Instances, lease: Any) -> None:
+        self._name, self._writer, self._instances, self._lease = name, writer, instances, lease
         self._helpers: dict[str, Any] = {}
         self._function: Any = None
         self._has_eager = False
@@ -35,8 +37,8 @@ class Parts:
     def open(self, helpers: dict[str, Any]) -> Callable[..., Any]:
         """``call``, now that there is what the text calls."""
         self._helpers = helpers
-        text, own = self._emitter.emit(), self._emitter.helpers()
-        self._eager_name, self._apply_name = own["eager"], self._emitter.use("apply")
+        text, own = self._writer.once(write_call), self._writer.helpers()
+        self._eager_name, self._apply_name = own["eager"], self._writer.use("apply")
         self.scope |= {self._eager_name: self._first_eager, self._apply_name: self._first_apply}
         self._compile(text, "call")
         self._instances.when_made(functools.partial(_use_launches, weakref.ref(self)))
@@ -51,11 +53,11 @@ class Parts:
 
     def function(self) -> Any:
         """The autograd function; None where nothing is differentiable."""
-        if self._function is None and self._emitter.plan.differentiable:
+        if self._function is None and self._writer.plan.differentiable:
             with _making:
                 if self._function is None:
-                    self._compile(self._emitter.emit_function(), "function")
-                    function = self.scope[self._emitter.classname]
+                    self._compile(self._writer.once(write_function), "function")
+                    function = self.scope[self._writer.classname]
                     function.lease = self._lease
                     self.scope[self._apply_name] = torch_modes.quick_apply(function)
                     self._function = function
@@ -63,7 +65,7 @@ class Parts:
 
     def use_launches(self, instance: Instance) -> None:
         """Call the launches of the one instance, now that there is one, with no look for it."""
-        own = self._emitter.helpers()
+        own = self._writer.helpers()
         for what in ("forward", "backward"):
             name = own.get(f"launch_{what}")
             if name is not None:
@@ -72,13 +74,13 @@ class Parts:
     def source(self) -> str:
         """The text of all parts."""
         with _making:
-            parts = [self._emitter.emit(), self._emitter.emit_eager()]
-            if self._emitter.plan.differentiable:
-                parts.append(self._emitter.emit_function())
+            parts = [self._writer.once(write_call), self._writer.once(write_eager)]
+            if self._writer.plan.differentiable:
+                parts.append(self._writer.once(write_function))
         return "\n\n".join(parts)
 
     def _compile(self, text: str, part: str) -> None:
-        for name, own in self._emitter.helpers().items():
+        for name, own in self._writer.helpers().items():
             if name in self._helpers:
                 self.scope.setdefault(own, self._helpers[name])
         compile_text(text, self.scope, f"{self._name}.{part}")
@@ -91,7 +93,7 @@ class Parts:
     def _first_eager(self, *arguments: Any) -> Any:
         with _making:
             if not self._has_eager:
-                self._compile(self._emitter.emit_eager(), "eager")
+                self._compile(self._writer.once(write_eager), "eager")
                 self._has_eager = True
         return self.eager(*arguments)
 

@@ -12,7 +12,7 @@ import torch
 
 from ..arguments.call import measure
 from ..arguments.kind import fail
-from ..arguments.kinds import check_slot
+from ..arguments.kinds import check_slot, kind_of
 from ..arguments.number import check_number
 from ..arguments.struct import Missing, missing
 from ..private.helper_op import HelperOp
@@ -81,7 +81,7 @@ def _refuse(op: str, index: int, value: torch.Tensor | None, shown: str) -> NoRe
         found = ast.literal_eval(rest)
     elif value is None:
         found = types.new_class(shown)()
-    vector, numbers = slot.leaf.kind == "vector", f"expected numbers ({slot.leaf.type_name}), got"
+    vector, numbers = kind_of(slot).several, f"expected numbers ({slot.leaf.type_name}), got"
     if how == "sample" and rest == "ndarray" and vector:
         fail(
             name, slot, f"{numbers} a numpy array, which compiled code doesn't take by value; pass them with .tolist()"

@@ -27,6 +27,8 @@ def special(ways: Ways, arguments: tuple[Any, ...]) -> Any:
 
 def has_tangents(arguments: tuple[Any, ...]) -> bool:
     """Whether a tensor carries a forward-mode tangent."""
+    if torch_modes.forward_ad._current_level < 0:
+        return False
     return any(isinstance(value, torch.Tensor) and torch_modes.has_tangent(value) for value in arguments)
 
 
@@ -63,7 +65,7 @@ def refuse_mutation(ways: Ways, arguments: tuple[Any, ...]) -> None:
             )
         raise GradientError(
             f"{ways.name}: argument '{slot.label}' {how}, and an op that only changes arrays in place has no output to "
-            f"carry it; {call}{'or ' if call else ''}pass {slot.name}.detach()"
+            f"carry it; {call}pass {slot.name}.detach(), or make what is changed in-out in the signature, for a gradient"
         )
 
 
@@ -102,6 +104,11 @@ def increment_version(tensor: torch.Tensor | None) -> None:
 def backward_again(ways: Ways, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
     """The backward where it is itself recorded: an operation that is differentiable again."""
     plan, saved = ways.plan, ctx.saved_tensors
+    if plan.runs_again and torch.compiler.is_compiling() and (why := plan.kernel.kernel.reads().why) is not None:
+        raise GradientError(
+            f"{ways.name}: a gradient that is itself recorded inside of compiled code runs the program again, and can't tell "
+            f"whether that comes to the same: {why}; pass it as an argument, or take the derivative in eager code"
+        )
     count = len(plan.tensor_places)
     values = plan.join(saved[:count], ctx.numbers if plan.other_places else ())
     kept = saved[count : count + len(plan.kept)]

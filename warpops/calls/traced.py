@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from ..arguments.call import measure
-from ..errors import ArgumentError
+from ..errors import ArgumentError, GradientError
 from ..private import torch_modes
 from . import inductor
 from .instances import Instance
-from .special import refuse_mutation, resolve_negated
+from .special import has_tangents, refuse_mutation, resolve_negated
 from .ways import Lease, Ways, by_name, many, newest, one_or_many
 
 _pinned: set[Lease] = set()
@@ -48,6 +48,8 @@ def check_exported(ways: Ways) -> None:
 def traced(ways: Ways, arguments: tuple[Any, ...], overload: Any = None) -> Any:
     """The public op while a graph is traced; ``overload`` is the one that was called."""
     plan, values = ways.plan, ways.values(arguments)
+    if torch_modes.forward_ad._current_level >= 0 and has_tangents(arguments):
+        raise GradientError(f"{ways.name}: tangents aren't followed inside of compiled code; take them in eager code")
     if plan.mutated:
         if torch.is_grad_enabled():
             refuse_mutation(ways, arguments)

@@ -66,6 +66,9 @@ class Ops:
     forward_into: Any
     backward: Any = None
     backward_into: Any = None
+    run: Any = None
+    """The raw forward for eager code, which asks autograd itself: whoever watches hears of ``forward``. None where short
+    ways tell who does."""
 
 
 @dataclass(eq=False)

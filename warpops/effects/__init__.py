@@ -7,6 +7,8 @@
 over ``values`` and ``state``) -> a ``Record`` of accesses and events -> ``conclude`` and ``hazards`` (``Effects``).
 """
 
+import ast
+from collections.abc import Sequence
 from typing import Any
 
 from .model import ArrayEffects, AxisUse, Below, Effects, Guard, Hazard, Limit, Need, Premise, Site
@@ -17,6 +19,13 @@ def analyse(kernel: Any) -> Effects:
     from .analysis import analyse as run
 
     return run(kernel)
+
+
+def analyse_as(kernel: Any, body: Sequence[ast.stmt]) -> Effects:
+    """What a kernel would do whose body were another one, with the user's lines."""
+    from .analysis import analyse_as as run
+
+    return run(kernel, body)
 
 
 __all__ = [
@@ -31,4 +40,5 @@ __all__ = [
     "Premise",
     "Site",
     "analyse",
+    "analyse_as",
 ]

@@ -22,9 +22,9 @@ from .forms import (
     Shape,
     Unknown,
     Whole,
-    replace,
     varies,
 )
+from .frozen import replace
 from .joins import join, with_tokens
 from .model import Site
 from .record import Access, Frame, Record
@@ -85,19 +85,23 @@ def indices(record: Record, array: Array, values: Sequence[Value], site: Site) -
 def stray(record: Record, values: Sequence[Value], forms: Sequence[Form], site: Site) -> None:
     """Refuse the gradient where the adjoint may have an index that the kernel never had, and write there."""
     for value, form in zip(values, forms, strict=True):
-        if isinstance(form, Clamped) and form.low and form.bounds:
-            continue
-        for token in value.tokens:
-            if isinstance(token, Given) and token.stray:
-                record.beyond = True
-            if isinstance(token, Carried) and token not in record.harmless:
-                loop = record.loop_sites.get(token.loop)
-                where = f" (at {loop})" if loop is not None else ""
-                message = (
-                    f"the loop's variable '{token.name}' is an index here, and Warp's adjoint has another value of it "
-                    f"than the loop{where} had, so that it may write outside of the array"
-                )
-                record.warn(Doubt("index", site, message))
+        if not (isinstance(form, Clamped) and form.low and form.bounds):
+            stray_by(record, value.tokens, site)
+
+
+def stray_by(record: Record, tokens: Tokens, site: Site) -> None:
+    """Refuse the gradient where what is behind the tokens makes an index another one in the adjoint."""
+    for token in tokens:
+        if isinstance(token, Given) and token.stray:
+            record.strays.setdefault((token, site))
+        if isinstance(token, Carried) and token not in record.harmless:
+            loop = record.loop_sites.get(token.loop)
+            where = f" (at {loop})" if loop is not None else ""
+            message = (
+                f"the loop's variable '{token.name}' is an index here, and Warp's adjoint has another value of it "
+                f"than the loop{where} had, so that it may write outside of the array"
+            )
+            record.warn(Doubt("index", site, message))
 
 
 def narrow(array: Array, forms: Sequence[Form]) -> Array:
@@ -120,9 +124,16 @@ def pattern_of(ref: Ref, forms: Sequence[Form]) -> Pattern:
     return tuple(axes)
 
 
-def _add(record: Record, *what: Any, **more: Any) -> None:
+def _add(
+    record: Record, ref: Ref, kind: str, pattern: Pattern, site: Site, *, view: bool, possible: bool, **more: Any
+) -> None:
+    """Note an access under the conditions of where it is."""
+    state, loops, inside = record.state, tuple(record.loops), bool(record.inside)
     if not record.silent:
-        record.accesses.setdefault(Access(*what, **more))
+        under = (state.conditions, state.facts, loops, view or ref.view)
+        record.accesses.setdefault(
+            Access(ref.root, kind, pattern, site, *under, possible=possible, inside=inside, **more)
+        )
 
 
 def _may_be_written(record: Record, root: str, pattern: Pattern) -> bool:
@@ -187,18 +198,14 @@ def read(
                 record.run_time[abs(loop)].reads.setdefault(token, site)
         _add(
             record,
-            ref.root,
+            ref,
             "read",
             pattern,
             site,
-            state.conditions,
-            state.facts,
-            tuple(record.loops),
-            view or ref.view,
+            view=view,
             first=not after and is_element(pattern) and not several,
             own=own,
             possible=several,
-            inside=bool(record.inside),
         )
     if array.local and active:
         taints.add(LocalArrayRead(frame.id))
@@ -221,6 +228,7 @@ def store(
     view: bool = False,
 ) -> None:
     """Store an element, or a component of one."""
+    record.acts()
     state = record.state
     _written_under(record, array, value, tokens, site)
     several = len(array.refs) > 1 or array.local or bool(record.possible)
@@ -234,19 +242,15 @@ def store(
             state.must[(ref.root, pattern)] = frozenset()
         _add(
             record,
-            ref.root,
+            ref,
             "store",
             pattern,
             site,
-            state.conditions,
-            state.facts,
-            tuple(record.loops),
-            view or ref.view,
-            component,
+            view=view,
+            component=component,
             possible=several,
             active=value.active and not record.shielded,
             varies=value.varies,
-            inside=bool(record.inside),
         )
 
 
@@ -264,6 +268,7 @@ def update(
     view: bool = False,
 ) -> None:
     """Update an element atomically."""
+    record.acts()
     state = record.state
     looks = not row(name).sums
     if looks:
@@ -278,25 +283,22 @@ def update(
             state.read |= {(ReadOf(ref.root, True, site, name), pattern)}
         _add(
             record,
-            ref.root,
+            ref,
             name,
             pattern,
             site,
-            state.conditions,
-            state.facts,
-            tuple(record.loops),
-            view or ref.view,
-            component,
+            view=view,
+            component=component,
             used=used,
             own=_surely_written(state, ref.root, pattern),
             possible=len(array.refs) > 1 or bool(record.possible),
             active=value.active and not record.shielded,
-            inside=bool(record.inside),
         )
 
 
 def escape(record: Record, array: Array, site: Site) -> None:
     """The array goes where the analysis can't follow it."""
+    record.acts()
     for ref in array.refs:
         if not record.silent:
             record.escapes.setdefault((ref.root, site))
@@ -338,7 +340,8 @@ def _distinct(pattern: Pattern, loop: int) -> bool:
 
 def number(record: Record, frame: Frame, node: ast.AST) -> Value:
     """An expression's value as a number, vector or tile."""
-    return as_number(record, frame, record.evaluate(record, frame, node), node)
+    value = record.evaluate(record, frame, node)
+    return value if isinstance(value, Value) else as_number(record, frame, value, node)
 
 
 def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> Value:
@@ -363,8 +366,8 @@ def as_number(record: Record, frame: Frame, value: Abstract, node: ast.AST) -> V
 def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abstract, node: ast.AST) -> Abstract:
     """``one`` where the test holds, else ``other``: the adjoint needs the test."""
     facts = record.state.facts
-    if one == other:
-        return one
+    if one == other:  # they may have come about in different ways
+        return join(one, other)
     one = settled(one, facts | test.truth.true.facts)
     other = settled(other, facts | test.truth.false.facts)
     result = join(one, other, test.coords and not test.data)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import Any
 
 from ..private.warp_source import parameters
 from ..private.warp_types import is_array, is_generic, is_reference, is_struct
 from . import places
+from .frozen import frozen
 from .names import as_abstract, struct_field
 from .record import Frame, Record
 from .summaries import Bound
 from .values import UNKNOWN, Abstract, Array, Element, Object, Struct, Tuple, Value
 
 
-@dataclass(frozen=True)
+@frozen
 class Arguments:
     """A call's arguments: values, and the nodes that they come from where there is one each."""
 
@@ -51,6 +51,8 @@ def arguments_of(record: Record, frame: Frame, node: ast.Call) -> Arguments:
         else:
             positional.append(record.evaluate(record, frame, argument))
             nodes.append(argument)
+    if not node.keywords:
+        return Arguments(tuple(positional), {}, tuple(nodes), {})
     keywords = {k.arg: record.evaluate(record, frame, k.value) for k in node.keywords if k.arg is not None}
     keyword_nodes = {k.arg: k.value for k in node.keywords if k.arg is not None}
     return Arguments(tuple(positional), keywords, tuple(nodes), keyword_nodes)

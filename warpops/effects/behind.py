@@ -5,19 +5,8 @@ from __future__ import annotations
 import ast
 
 from .expressions import meet_envs
-from .forms import (
-    Affine,
-    Arg,
-    Coordinates,
-    Covered,
-    Earlier,
-    Form,
-    Loop,
-    Shape,
-    Stride,
-    Unknown,
-    replace,
-)
+from .forms import Affine, Arg, Coordinates, Covered, Earlier, Form, Loop, Shape, Stride, Unknown
+from .frozen import replace
 from .joins import join, leave_loop, meet_must, merge, never_taken, with_tokens
 from .record import Frame, Record
 from .state import Pattern, State
@@ -67,12 +56,17 @@ def join_paths(record: Record, frame: Frame, paths: list[tuple[State, dict[str, 
                 merged.stores[array] = max(count, merged.stores.get(array, 0))
             record.state, frame.env = merged, dict(env)
             continue
-        record.state = merge(
-            replace(current, conditions=()), [replace(current, conditions=()), replace(state, conditions=())]
-        )
+        record.state = merge(_anyway(current), [_anyway(current), _anyway(state)])
         record.state.conditions = current.conditions
         record.state.must = meet_must([(current.must, None), (state.must, never_taken(state, 0))])
         frame.env = meet_envs(record, frame, Value(), (frame.env, current), (env, state), node)
+
+
+def _anyway(state: State) -> State:
+    """The state, whatever the conditions on the way to it."""
+    new = state.copy()
+    new.conditions = ()
+    return new
 
 
 def behind(

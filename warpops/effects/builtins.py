@@ -12,7 +12,8 @@ from ..private.warp_source import overload
 from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
 from .arguments import Arguments
-from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown, replace
+from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown
+from .frozen import replace
 from .model import Site
 from .record import Frame, Record
 from .tables import row
@@ -67,7 +68,7 @@ def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, nod
         return _cast(record, frame, name, arguments, node)
     values = _numbers(record, frame, arguments, node)
     form = numbers.computed(values, frame.code.text(node)) if values else None
-    result = replace(numbers.mixed(values, form), type=known_type(made))
+    result = numbers.mixed(values, form, type=known_type(made))
     return result if result.active else replace(result, parts=frozenset())
 
 
@@ -82,8 +83,8 @@ def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
         )
         return replace(value, active=False, form=form, const=NOTHING, type=cast_type(name))
     form = numbers.computed((value,), frame.code.text(node))
-    result = numbers.mixed((value,), form, active=value.active and kind != "narrow")
-    return replace(result, type=cast_type(name))
+    active = value.active and kind != "narrow"
+    return numbers.mixed((value,), form, active=active, type=cast_type(name))
 
 
 def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) -> list[Value]:
@@ -141,8 +142,8 @@ def _where(record: Record, frame: Frame, name: str, arguments: Arguments, node: 
 
 def _bounds(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     values = _numbers(record, frame, arguments, node)
-    result = numbers.clamped(name, values, frame.code.text(node))
-    return numbers.differentiated(record, name, values, result, frame.code.site(node))
+    form = numbers.clamped(name, values, frame.code.text(node))
+    return numbers.differentiated(record, name, values, form, frame.code.site(node))
 
 
 def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -292,7 +293,7 @@ def _plain(
     if drawn:  # of the state nothing is needed: the numbers drawn have no gradient in it
         values = [replace(v, tokens=frozenset(t for t in v.tokens if not isinstance(t, Component))) for v in values]
     form = numbers.computed(values, frame.code.text(node))
-    result = numbers.differentiated(record, name, values, numbers.mixed(values, form), site)
+    result = numbers.differentiated(record, name, values, form, site)
     if known.writes in ("state", "arguments", "results"):
         changed = list(zip(arguments.all_nodes, arguments.values, strict=True))
         for argument, given in changed[:1] if drawn and arguments.nodes else changed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .facts import limits
-from .forms import NO_TRUTH, Affine, Arg, Coord, Less, Said, Shape, Size, Truth, replace, truth_of
+from .forms import NO_TRUTH, Affine, Arg, Coord, Less, Said, Shape, Size, Truth, truth_of
+from .frozen import replace
 from .model import Site
 from .state import Condition
 from .values import Value

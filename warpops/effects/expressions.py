@@ -10,12 +10,13 @@ from ..private.warp_source import lookup
 from ..private.warp_types import CONDITIONAL_LOSES_LOADS
 from . import conditions, numbers, places
 from .access import as_number, chosen, number, settled
-from .forms import NO_TRUTH, replace
+from .forms import NO_TRUTH
+from .frozen import replace
 from .functions import call
 from .joins import join, merge, with_tokens
 from .names import as_abstract
 from .places import spread
-from .record import Frame, Record
+from .record import BUDGET, Frame, OutOfBudgetError, Record
 from .state import State
 from .values import UNKNOWN, Abstract, Doubt, Element, Tuple, Value
 
@@ -46,7 +47,9 @@ _COMPARISONS: dict[type[ast.AST], str] = {
 
 def evaluate(record: Record, frame: Frame, node: ast.AST) -> Abstract:
     """The abstract value of an expression; its effects go to the record."""
-    record.tick()
+    record.visited += 1
+    if record.visited > BUDGET:
+        raise OutOfBudgetError
     handler = _HANDLERS.get(type(node))
     return handler(record, frame, node) if handler is not None else UNKNOWN
 
@@ -64,11 +67,18 @@ def _name(record: Record, frame: Frame, node: ast.Name) -> Abstract:
         if isinstance(found, Element):
             return as_number(record, frame, found, node)
         return found
-    outer = lookup(frame.code, node.id)
-    return as_abstract(outer) if outer is not None else UNKNOWN
+    known = record.meanings.get(node)
+    if known is None:
+        outer = lookup(frame.code, node.id)
+        known = record.meanings[node] = node.id, as_abstract(outer) if outer is not None else UNKNOWN
+    return known[1]
 
 
 def _constant(record: Record, frame: Frame, node: ast.Constant) -> Abstract:
+    return frame.code.ask(_literal, node)
+
+
+def _literal(node: ast.Constant) -> Abstract:
     return as_abstract(node.value) if not isinstance(node.value, str) else Value(const=node.value)
 
 
@@ -84,6 +94,20 @@ def _tuple(record: Record, frame: Frame, node: ast.Tuple | ast.List) -> Abstract
 
 def _chain(record: Record, frame: Frame, node: ast.Subscript | ast.Attribute) -> Abstract:
     return places.load(record, frame, places.locate(record, frame, node), node)
+
+
+def _attribute(record: Record, frame: Frame, node: ast.Attribute) -> Abstract:
+    """An attribute; what one of a module or type means is looked up once."""
+    found = record.meanings.get(node)
+    if found is None or found[0] in frame.env:
+        value = _chain(record, frame, node)
+        base: ast.expr = node
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        if isinstance(base, ast.Name) and base.id not in frame.env:
+            record.meanings[node] = base.id, value
+        return value
+    return found[1]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,7 +250,7 @@ _HANDLERS: dict[type[ast.AST], Callable[[Record, Frame, Any], Abstract]] = {
     ast.Tuple: _tuple,
     ast.List: _tuple,
     ast.Subscript: _chain,
-    ast.Attribute: _chain,
+    ast.Attribute: _attribute,
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,
     ast.Compare: _compare,

@@ -6,8 +6,9 @@ print. Joining two different forms never yields an exact one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
+
+from .frozen import frozen, replace
 
 Coordinates: TypeAlias = frozenset[int]
 """The coordinates of ``wp.tid()`` that something may depend on."""
@@ -15,29 +16,18 @@ Coordinates: TypeAlias = frozenset[int]
 NONE: Coordinates = frozenset()
 ALL: Coordinates = frozenset(range(4))
 
-_Frozen = TypeVar("_Frozen")
-
-
-def replace(value: _Frozen, **changes: Any) -> _Frozen:
-    """``dataclasses.replace`` for what has no ``__post_init__``: a frozen class's constructor assigns field by field."""
-    new = object.__new__(type(value))
-    new.__dict__.update(value.__dict__)
-    new.__dict__.update(changes)
-    return new
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Index forms
 
 
-@dataclass(frozen=True)
+@frozen
 class Coord:
     """A coordinate of ``wp.tid()``."""
 
     axis: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Shape:
     """The length of an axis of an array argument."""
 
@@ -45,14 +35,14 @@ class Shape:
     axis: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Arg:
     """An integer argument of the kernel (or field of a struct argument)."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Stride:
     """How an index goes on from turn to turn of a loop that begins at a coordinate: several threads have one index unless
     there are ``step`` threads."""
@@ -61,7 +51,7 @@ class Stride:
     step: Arg | Shape | int
 
 
-@dataclass(frozen=True)
+@frozen
 class Loop:
     """The variable of one ``range`` loop: distinct in each iteration.
 
@@ -81,14 +71,14 @@ class Loop:
     stride: Stride | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Flag:
     """An argument of the kernel (or field of a struct argument) as a condition: above 0 where it is true."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Earlier:
     """The variable of a loop in some earlier iteration, at least ``start`` where that is known."""
 
@@ -99,7 +89,7 @@ class Earlier:
 Base: TypeAlias = Coord | Shape | Arg | Flag | Loop | Earlier
 
 
-@dataclass(frozen=True)
+@frozen
 class Affine:
     """``base + offset``; a literal where ``base`` is None."""
 
@@ -107,7 +97,7 @@ class Affine:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Clamped:
     """An index that isn't negative (``low``), and below each of ``bounds`` that is above 0.
 
@@ -122,7 +112,7 @@ class Clamped:
     at_once: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class OneOf:
     """An index that is one of a few others, each as it is where it is taken.
 
@@ -133,7 +123,7 @@ class OneOf:
     sure: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Scaled:
     """``coordinate // divisor * factor + offset``, with nothing below 0 in it."""
 
@@ -143,7 +133,7 @@ class Scaled:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Mirrored:
     """``length + offset - coordinate``."""
 
@@ -152,7 +142,7 @@ class Mirrored:
     offset: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Residue:
     """``coordinate % divisor``."""
 
@@ -160,7 +150,7 @@ class Residue:
     divisor: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """``coordinate + offset`` plus the variable of a loop over all of a length."""
 
@@ -169,7 +159,10 @@ class Window:
     length: Shape | Arg
 
 
-@dataclass(frozen=True)
+Known: TypeAlias = Scaled | Mirrored | Residue | Window
+
+
+@frozen
 class Unknown:
     """An index that can't be followed, and why. ``derived``: computed from coordinates alone.
 
@@ -183,11 +176,11 @@ class Unknown:
     stride: Stride | None = None
     values_of: str | None = None
     """The array that it is an element of, as it stands there."""
-    known: Scaled | Mirrored | Residue | Window | None = None
+    known: Known | None = None
     """What it is all the same, for those who ask how far it reaches."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Whole:
     """All of an axis (a view, a tile or a slice touches it), or any part of it."""
 
@@ -195,7 +188,7 @@ class Whole:
     varies: Coordinates = NONE
 
 
-@dataclass(frozen=True)
+@frozen
 class Covered:
     """All of an axis, one by one: a loop over ``range(bound)`` has indexed it."""
 
@@ -267,7 +260,7 @@ def join_forms(a: Form | None, b: Form | None, sure: bool = False) -> Form | Non
 # Conditions
 
 
-@dataclass(frozen=True)
+@frozen
 class Less:
     """``left < right``."""
 
@@ -279,7 +272,7 @@ Facts: TypeAlias = frozenset[Less]
 NO_FACTS: Facts = frozenset()
 
 
-@dataclass(frozen=True)
+@frozen
 class Size:
     """The supposition that the launch size of ``coordinate`` is at most ``bound`` (or, of a condition, that the coordinate is
     below ``bound + offset``)."""
@@ -289,7 +282,7 @@ class Size:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Said:
     """What a condition says where it holds: ``facts``, which it implies.
 
@@ -304,7 +297,7 @@ class Said:
     loose: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Truth:
     """What a condition says where it holds, and where it doesn't."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import Any
 
 from ..private import warp_source
@@ -12,7 +11,8 @@ from ..private.warp_types import holds_floats, is_array, is_reference, is_struct
 from . import access, builtins, places
 from . import numbers as effects_numbers
 from .arguments import Arguments, arguments_of, arrays_in, bind, fits
-from .forms import ALL, Unknown, replace
+from .forms import ALL, Unknown
+from .frozen import frozen, replace
 from .joins import join, meet_must, never_taken, with_tokens
 from .names import (
     as_abstract,
@@ -26,7 +26,7 @@ from .names import (
 )
 from .record import Frame, Record
 from .state import State
-from .summaries import Bound, apply, summary_of
+from .summaries import Bound, summarised
 from .values import (
     NO_TOKENS,
     NOTHING,
@@ -59,6 +59,10 @@ MAX_DEPTH = 40
 def call(record: Record, frame: Frame, node: ast.Call, *, used: bool) -> Abstract:
     """The effects and the result of a call."""
     target = record.evaluate(record, frame, node.func)
+    if isinstance(target, Builtin):
+        arguments = arguments_of(record, frame, node)
+        result = builtins.builtin(record, frame, target.name, arguments, node, used)
+        return _mapped(record, frame, arguments, result, node) if target.name == "tile_map" else result
     obj = target.value if isinstance(target, Object) else None
     if is_static(obj):
         return _static(record, frame, node)
@@ -74,9 +78,6 @@ def call(record: Record, frame: Frame, node: ast.Call, *, used: bool) -> Abstrac
         return Object(_Gradient(inner))
     if isinstance(obj, _Gradient) or grad_target(obj) is not None:
         return _gradient(record, frame, arguments, node)
-    if isinstance(target, Builtin):
-        result = builtins.builtin(record, frame, target.name, arguments, node, used)
-        return _mapped(record, frame, arguments, result, node) if target.name == "tile_map" else result
     if is_function(obj):
         return _user_function(record, frame, obj, arguments, node)
     if is_struct(obj):
@@ -90,7 +91,7 @@ def call(record: Record, frame: Frame, node: ast.Call, *, used: bool) -> Abstrac
     return _leaves_sight(record, frame, arguments, node, active=True)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Gradient:
     """What ``wp.grad(f)`` makes; its calls take no part in differentiation."""
 
@@ -112,9 +113,7 @@ def _mapped(record: Record, frame: Frame, arguments: Arguments, result: Abstract
     function, *tiles = arguments.positional or (UNKNOWN,)
     if isinstance(function, Builtin):
         numbers = [tile for tile in tiles if isinstance(tile, Value)]
-        inner: Abstract = effects_numbers.differentiated(
-            record, function.name, numbers, effects_numbers.mixed(numbers, None), frame.code.site(node)
-        )
+        inner: Abstract = effects_numbers.differentiated(record, function.name, numbers, None, frame.code.site(node))
     elif isinstance(function, Object) and is_function(function.value):
         inner = _user_function(
             record, frame, function.value, Arguments(tuple(tiles), {}, (None,) * len(tiles), {}), node
@@ -150,6 +149,7 @@ def _address_of(record: Record, frame: Frame, node: ast.Call) -> Abstract:
 
 def _leaves_sight(record: Record, frame: Frame, arguments: Arguments, node: ast.AST, *, active: bool) -> Value:
     """A call that can't be followed: every array in it escapes, and every local given to it may change."""
+    record.acts()
     site = frame.code.site(node)
     for value in arguments.values:
         record.stores(value, tokens_of(value), site)
@@ -238,16 +238,14 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     record.shielded += custom
     replayed = getattr(function, "custom_replay_func", None) is None
     record.inside += replayed
-    summary = summary_of(record, frame, function, bound, node, _inline)
-    if summary is None:
+    result = summarised(record, frame, function, bound, node, _inline)
+    if result is None:
         result = _inline(record, frame, function, bound, node)
-    else:
-        result = apply(record, summary, given, site)
     record.shielded -= custom
     record.inside -= replayed
     if not replayed:
         result = without_tokens(result, Counter)
-    if len(record.stored) > stored:
+    if whole and len(record.stored) > stored:
         record.stores(Value(), whole, site)
     return record.needing(result, whole, site)
 
@@ -328,6 +326,7 @@ def _native(record: Record, frame: Frame, function: Any, bound: Bound, arrays: l
         message = f"the native function '{function.key}' has no adj_snippet, so that no gradient passes it"
         doubts.append(Doubt("no-adjoint", site, message))
     if memory:
+        record.acts()
         for value in values:
             record.stores(value, tokens_of(value), site)
         if any(map(is_active, values)) or any(holds_floats(array.dtype) for array in arrays):

@@ -22,7 +22,9 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
         record.events.setdefault(need.token, need.site)
 
     def add(kind: str, site: Site, message: str, arrays: tuple[str, ...] = ()) -> None:
-        found.setdefault((kind, site), Hazard(kind, site, message, arrays))
+        known = found.get((kind, site))
+        if known is None or message < known.message:  # of several tokens of a set, the same in every process
+            found[(kind, site)] = Hazard(kind, site, message, arrays)
 
     for doubt in doubts:
         if isinstance(doubt, Through):

@@ -23,9 +23,9 @@ from .forms import (
     Unknown,
     Window,
     bare_coordinate,
-    replace,
     run_length,
 )
+from .frozen import replace
 from .model import AxisUse, Below, Limit, Need
 from .record import Access
 from .state import Condition

@@ -12,21 +12,13 @@ import ast
 from functools import partial
 from typing import TypeAlias
 
+from ..private.warp_types import CONTINUES_ARE_UNROLLED
 from . import conditions
 from .access import number
 from .behind import behind, join_paths, variables_behind, varying
 from .expressions import evaluate
-from .forms import (
-    ALL,
-    NONE,
-    Affine,
-    Clamped,
-    Coordinates,
-    Unknown,
-    bare_coordinate,
-    literal,
-    replace,
-)
+from .forms import ALL, NONE, Affine, Clamped, Coordinates, Unknown, bare_coordinate, literal
+from .frozen import replace
 from .joins import join, leave_loop, meet_must, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
 from .names import Code
@@ -134,7 +126,7 @@ def _is_query(test: ast.expr) -> bool:
 
 
 def _breaks(node: _Loop) -> bool:
-    return leaves(node.body, ast.Break)
+    return leaves(node.body, ast.Break) or (not CONTINUES_ARE_UNROLLED and leaves(node.body, ast.Continue))
 
 
 def _run(

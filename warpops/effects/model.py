@@ -193,6 +193,13 @@ class ArrayEffects:
         return bool(self.reads)
 
     @property
+    def is_extreme(self) -> bool:
+        """Threads do nothing but give values to its maximum or minimum."""
+        extremes = all(kind in ("atomic_max", "atomic_min") for kind, _ in self.atomics)
+        others = self.reads or self.stores or self.escapes or self.replayed or self.tested
+        return bool(self.atomics) and extremes and not others
+
+    @property
     def written(self) -> bool:
         return bool(self.stores or self.atomics)
 
@@ -231,7 +238,8 @@ class Hazard:
     - ``"no-adjoint"``: what Warp doesn't differentiate,
     - ``"remainder"``: the same, of what can be written so that it does (``frac``, ``mod``),
     - ``"mesh"``: a mesh's own arrays,
-    - ``"view"``: a view given to a function with a gradient of the user's, which writes to a null array.
+    - ``"view"``: a view given to a function with a gradient of the user's, which writes to a null array,
+    - ``"stored-again"``: a component of an element, by Warp before 1.18.
 
     ``arrays`` are the arrays whose gradients it concerns (empty: all).
     """
@@ -254,7 +262,7 @@ class Hazard:
     @property
     def refused(self) -> bool:
         """No gradient can be had, where others are warned of."""
-        return self.kind in ("counter", "index", "view")
+        return self.kind in ("counter", "index", "view", "stored-again")
 
 
 @dataclass(frozen=True)

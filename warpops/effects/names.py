@@ -7,6 +7,8 @@ generates code.
 from __future__ import annotations
 
 import ast
+import dataclasses
+import functools
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +30,8 @@ from ..private.warp_types import (
     is_struct,
     known_type,
 )
-from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, replace, truth_of
+from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
+from .frozen import replace
 from .model import Site
 from .tables import row
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
@@ -49,6 +52,8 @@ class Body:
     bound: set[str] = field(default_factory=set)
     parts: set[str] = field(default_factory=set)
     """Names of which a component, element or field is assigned."""
+    updated: set[str] = field(default_factory=set)
+    """Names of arrays, or of what holds them, that builtins write to."""
     drawn: set[str] = field(default_factory=set)
     """Names of what may be the state of random numbers, which drawing one changes."""
     exits: set[type[ast.AST]] = field(default_factory=set)
@@ -64,8 +69,22 @@ class Body:
         self.bound |= other.bound
         self.parts |= other.parts
         self.drawn |= other.drawn
+        self.updated |= other.updated
         self.exits |= other.exits
         self.static |= other.static
+
+
+def _base(node: ast.expr) -> ast.expr:
+    """What a chain of subscripts and attributes begins with."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node
+
+
+@functools.cache
+def _children(kind: Any) -> tuple[str, ...]:
+    """The fields of a node of this type that names may be in."""
+    return tuple(name for name in kind._fields if name not in ("ctx", "op", "ops", "id", "attr", "arg", "type_comment"))
 
 
 class Reader(ast.NodeVisitor):
@@ -83,20 +102,25 @@ class Reader(ast.NodeVisitor):
         return {
             "stored_into": frozenset(self.here.parts),
             "changed": frozenset(self.here.parts | self.here.drawn),
+            "written": frozenset(self.here.parts | self.here.updated),
             "looped": frozenset().union(*(loop.assigned for loop in self.loops.values())),
             "last_reads": self.last_reads,
             "loops": self.loops,
         }
 
     def generic_visit(self, node: ast.AST) -> None:
-        for name in node._fields:
+        kind: Any = type(node)
+        for name in _children(kind):
             child = getattr(node, name, None)
-            if isinstance(child, list):
-                for one in child:
-                    if isinstance(one, ast.AST):
-                        self.visit(one)
-            elif isinstance(child, ast.AST) and name not in ("ctx", "op"):
-                self.visit(child)
+            for one in child if isinstance(child, list) else (child,):
+                if isinstance(one, ast.Name):
+                    self.visit_Name(one)
+                elif isinstance(one, ast.AST) and not isinstance(one, ast.Constant):
+                    self.visit(one)
+
+    def visit(self, node: ast.AST) -> None:
+        kind: Any = type(node)
+        _VISITS.get(kind, Reader.generic_visit)(self, node)
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
@@ -106,9 +130,7 @@ class Reader(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript | ast.Attribute) -> None:
         if isinstance(node.ctx, ast.Store):
-            base: ast.expr = node
-            while isinstance(base, (ast.Subscript, ast.Attribute)):
-                base = base.value
+            base = _base(node)
             if isinstance(base, ast.Name):
                 self.here.parts.add(base.id)
         self.generic_visit(node)
@@ -127,6 +149,10 @@ class Reader(ast.NodeVisitor):
             self.here.static = True
         elif node.args and isinstance(node.args[0], ast.Name) and is_random(name):
             self.here.drawn.add(node.args[0].id)
+        elif node.args and name.startswith(("atomic_", "tile_atomic_", "tile_store")):
+            base = _base(node.args[0])
+            if isinstance(base, ast.Name):
+                self.here.updated.add(base.id)
         self.generic_visit(node)
 
     def visit_Break(self, node: ast.AST) -> None:
@@ -155,6 +181,13 @@ class Reader(ast.NodeVisitor):
     visit_While = visit_For  # noqa: N815
 
 
+_VISITS: dict[Any, Callable[[Reader, Any], None]] = {
+    getattr(ast, name.removeprefix("visit_")): visit
+    for name, visit in vars(Reader).items()
+    if name.startswith("visit_")
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Code:
     """One function's source, as Warp has it."""
@@ -168,6 +201,8 @@ class Code:
     """Names of which a component, element or field is assigned somewhere."""
     changed: frozenset[str]
     """Those, and names of what may be the state of random numbers."""
+    written: frozenset[str]
+    """Those, and names of arrays that builtins write to."""
     looped: frozenset[str]
     """Names that a loop assigns."""
     closure: dict[str, Any]
@@ -188,10 +223,10 @@ class Code:
     def ask(self, question: Callable[[_N], _T], node: _N) -> _T:
         """What a function of a node of the source alone answers: the same in each pass over it."""
         key = (question, node)
-        if key not in self.answers:
-            self.answers[key] = question(node)
-        answer: _T = self.answers[key]
-        return answer
+        found: _T = self.answers.get(key, NOTHING)
+        if found is NOTHING:
+            found = self.answers[key] = question(node)
+        return found
 
     def text(self, node: ast.AST) -> Text:
         return partial(self.ask, _unparsed, node)
@@ -230,7 +265,7 @@ def code_of(owner: Any) -> Code:
 
 def with_body(code: Code, body: Sequence[ast.stmt]) -> Code:
     """The code, with another body."""
-    return replace(code, body=tuple(body), **Reader(body).found())
+    return dataclasses.replace(code, body=tuple(body), **Reader(body).found())
 
 
 _SETTERS = {"transform_set_translation": "p", "transform_set_rotation": "q"}

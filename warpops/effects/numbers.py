@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
-from ..private.warp_source import overload
+from ..private.warp_source import Overload, overload
 from ..private.warp_types import holds_floats
 from .facts import closure
 from .forms import (
@@ -16,6 +18,7 @@ from .forms import (
     Clamped,
     Coord,
     Form,
+    Known,
     Mirrored,
     OneOf,
     Residue,
@@ -25,38 +28,60 @@ from .forms import (
     Window,
     bare_coordinate,
     literal,
-    replace,
     run_length,
     varies,
 )
+from .frozen import replace
 from .model import Site
 from .record import Record
-from .tables import row
-from .values import NO_TOKENS, NOTHING, Doubt, Text, Tokens, Value, merged
+from .tables import Row, row
+from .values import NO_TOKENS, NOTHING, Doubt, Text, Tokens, Trace, Value, merged
 
 
-def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = None) -> Value:
+def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = None, type: Any = None) -> Value:
     """A value computed from others, with the given form."""
+    flows = coords = data = False
+    tokens, varying = NO_TOKENS, NONE
+    traces: list[Trace] = []
+    for v in values:
+        coords = coords or v.coords
+        data = data or v.data
+        tokens = tokens | v.tokens if v.tokens else tokens
+        varying = varying | v.varies if v.varies else varying
+        if v.active:
+            flows = True
+            if v.trace is not None:
+                traces.append(v.trace)
     return Value(
-        form=form,
-        active=any(v.active for v in values) if active is None else active,
-        coords=any(v.coords for v in values),
-        data=any(v.data for v in values),
-        tokens=frozenset().union(*(v.tokens for v in values)) if values else NO_TOKENS,
-        varies=NONE.union(*(v.varies for v in values)),
-        trace=merged(v.trace for v in values if v.active),
+        form,
+        flows if active is None else active,
+        coords,
+        data,
+        tokens,
+        varies=varying,
+        type=type,
+        trace=merged(traces) if traces else None,
     )
 
 
-def computed(values: Sequence[Value], text: Text, *, merges: bool = False) -> Unknown:
+def computed(values: Sequence[Value], text: Text, *, merges: bool = False, known: Known | None = None) -> Unknown:
     """The form of a number that isn't affine: the first reason of its operands, or its own text."""
-    both = NONE.union(*(v.varies for v in values))
-    count = merges + sum(v.form.merges if isinstance(v.form, Unknown) else isinstance(v.form, Clamped) for v in values)
-    count = min(count, 2)
+    both, count, derived = NONE, int(merges), False
+    first: Unknown | None = None
     for value in values:
-        if isinstance(value.form, Unknown) and not value.form.derived:
-            return replace(value.form, varies=both, merges=count, values_of=None, known=None)
-    return Unknown(f"computed: {text()}", derived=any(v.coords for v in values), varies=both, merges=count)
+        form = value.form
+        if isinstance(form, Unknown):
+            count += form.merges
+            if first is None and not form.derived:
+                first = form
+        elif isinstance(form, Clamped):
+            count += 1
+        derived = derived or value.coords
+        both = both | value.varies if value.varies else both
+    count = min(count, 2)
+    if first is None:
+        return Unknown(f"computed: {text()}", derived, both, count, known=known)
+    return Unknown(first.reason, False, both, count, first.stride, known=known)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -65,7 +90,6 @@ def computed(values: Sequence[Value], text: Text, *, merges: bool = False) -> Un
 
 def combine(record: Record, operator: str, left: Value, right: Value, text: Text, site: Site) -> Value:
     """``left <operator> right`` by the name that Warp has for the operator."""
-    record.tick()
     form: Form | None
     if operator in ("add", "sub"):
         form = _sum(left.form, right.form, -1 if operator == "sub" else 1)
@@ -76,31 +100,39 @@ def combine(record: Record, operator: str, left: Value, right: Value, text: Text
     else:
         form = None
     if form is None:
-        form = replace(
-            computed((left, right), text, merges=row(operator).merges), known=_known(operator, left.form, right.form)
-        )
-    return differentiated(record, operator, (left, right), mixed((left, right), form), site)
+        known = _known(operator, left.form, right.form)
+        form = computed((left, right), text, merges=row(operator).merges, known=known)
+    return differentiated(record, operator, (left, right), form, site)
 
 
-def differentiated(record: Record, name: str, values: Sequence[Value], result: Value, site: Site) -> Value:
-    """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
-    known, found = row(name), overload(name, tuple(v.type for v in values))
+@functools.cache
+def _asked(name: str, types: tuple[Any, ...]) -> tuple[Row, Overload, bool | None]:
+    """A builtin for arguments of these types, and False where its result has no gradient."""
+    known, found = row(name), overload(name, types)
     flat = known.needs == "zero" or (found.returns is not None and not holds_floats(found.returns))
-    result = replace(result, type=found.returns, active=result.active and not flat)
-    if record.rough:
+    return known, found, False if flat else None
+
+
+def differentiated(record: Record, name: str, values: Sequence[Value], form: Form | None, site: Site) -> Value:
+    """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
+    known, found, active = _asked(name, tuple([v.type for v in values]))
+    result = mixed(values, form, active=active, type=found.returns)
+    if record.rough or not result.active:
         return result
     left_out = len(values) if known.left_out is None else known.left_out
     doubts = []
-    if result.active and not found.differentiable and not known.shares:
+    if not found.differentiable and not known.shares:
         doubts.append(no_adjoint(name, site))
-    elif result.active and any(v.active for v in values[left_out : left_out + 1]):
+    elif left_out < len(values) and values[left_out].active:
         message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
         doubts.append(Doubt("no-adjoint", site, message))
     if doubts and known.rewritten:
         record.remainders.add((site.file, site.line, site.column))
         doubts = [replace(doubt, kind="remainder") for doubt in doubts]
-    result = record.doubting(result, doubts)
-    return record.needing(result, needed(name, values), site)
+    if doubts:
+        result = record.doubting(result, doubts)
+    tokens = needed(name, values)
+    return record.needing(result, tokens, site) if tokens else result
 
 
 def no_adjoint(name: str, site: Site) -> Doubt:
@@ -108,10 +140,15 @@ def no_adjoint(name: str, site: Site) -> Doubt:
 
 
 def needed(name: str, values: Sequence[Value]) -> Tokens:
-    """What Warp's adjoint of a builtin needs to know of its arguments."""
+    """What Warp's adjoint of a builtin needs to know of its arguments, of which one is active at least."""
     needs = row(name).needs
-    if needs == "nothing" or not any(v.active for v in values):
+    if needs == "nothing":
         return NO_TOKENS
+    if len(values) == 2 and needs == "others" and values[0] is not values[1]:
+        one, other = values
+        if one.active and other.active:
+            return one.tokens | other.tokens
+        return other.tokens if one.active else one.tokens
     found = values
     if needs == "others" or (needs == "divisor" and len(values) == 2):
         found = [v for v in values if any(other.active for other in values if other is not v)]
@@ -141,8 +178,10 @@ def _product(a: Form | None, b: Form | None) -> Form | None:
     return None
 
 
-def _known(operator: str, a: Form | None, b: Form | None) -> Scaled | Mirrored | Residue | Window | None:
+def _known(operator: str, a: Form | None, b: Form | None) -> Known | None:
     """What is known of a number that isn't affine, of a coordinate and literals."""
+    if operator not in _KNOWING or not (_says(a) or _says(b)):
+        return None
     if operator == "mul" and literal(a) is not None:
         a, b = b, a
     one, number = _as_scaled(a), literal(b)
@@ -170,6 +209,14 @@ def _known(operator: str, a: Form | None, b: Form | None) -> Scaled | Mirrored |
     if isinstance(rest, Residue) and one == Scaled(rest.coordinate):
         return Scaled(rest.coordinate, rest.divisor, rest.divisor)
     return None
+
+
+_KNOWING = frozenset({"add", "sub", "mul", "floordiv", "mod"})
+
+
+def _says(form: Form | None) -> bool:
+    """Whether something may be known of a number."""
+    return isinstance(form, Affine) or (isinstance(form, Unknown) and form.known is not None)
 
 
 def _as_scaled(form: Form | None) -> Scaled | None:
@@ -200,7 +247,7 @@ def negate(value: Value) -> Value:
 # Builtins that keep an index in bounds
 
 
-def clamped(name: str, values: Sequence[Value], text: Text) -> Value:
+def clamped(name: str, values: Sequence[Value], text: Text) -> Form:
     """``min``, ``max`` and ``clamp`` of indices."""
     form: Form | None = None
     forms = [v.form for v in values]
@@ -212,7 +259,7 @@ def clamped(name: str, values: Sequence[Value], text: Text) -> Value:
             form = Clamped(True, frozenset({_after(forms[2])}))
     if isinstance(form, Clamped):
         form = replace(form, varies=NONE.union(*(v.varies for v in values)), turns=None)
-    return mixed(values, form if form is not None else computed(values, text, merges=True))
+    return form if form is not None else computed(values, text, merges=True)
 
 
 def _after(form: Affine) -> Affine:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..private.warp_source import member
 from ..private.warp_types import component_type, holds_floats, is_array, is_struct, known_type
 from . import access
-from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal, replace
+from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal
+from .frozen import frozen, replace
 from .joins import with_tokens
 from .model import Site
 from .names import as_abstract, mesh_array, struct_field
@@ -34,7 +34,7 @@ from .values import (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """Where a chain of subscripts and attributes leads: an array element (or part of one), or just a value."""
 
@@ -58,7 +58,7 @@ def locate(record: Record, frame: Frame, node: ast.expr) -> Place:
     if isinstance(found, Element):
         place = Place(found.array, found.forms, found.component)
     else:
-        place = Place(None, value=record.evaluate(record, frame, base))
+        place = Place(None, value=found if found is not None else record.evaluate(record, frame, base))
     pending: list[ast.expr] = []
     for link in reversed(chain):
         place, pending = _step(record, frame, place, link, pending)
@@ -146,7 +146,7 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
         record.opaque.setdefault(frame.code.site(link))
         return Place(None, value=UNKNOWN)
     values = [_index(record, frame, element) for element in indices]
-    literals = tuple(literal(v.form) for v in values)
+    literals = tuple([literal(v.form) for v in values])
     if isinstance(value, Tuple) and literals[0] is not None and -len(value.items) <= literals[0] < len(value.items):
         return Place(None, value=value.items[literals[0]])
     if isinstance(value, Shapes):
@@ -159,6 +159,8 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
         except Exception:  # whatever the object's own subscript raises
             return Place(None, value=UNKNOWN)
     current = access.as_number(record, frame, value if value is not None else UNKNOWN, link)
+    if None not in literals and not any(v.tokens for v in values):
+        return Place(None, value=_extracted(current, NO_TOKENS, len(indices)), part=literals)
     tokens: Tokens = frozenset().union(*(v.tokens for v in values))
     if holds_floats(current.type):
         access.stray(record, values, [access.index_form(v) for v in values], frame.code.site(link))

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
+from .frozen import frozen
 from .model import Site
 from .names import Code
 from .state import Condition, Seen, State, Written
@@ -16,13 +17,16 @@ from .values import (
     Abstract,
     Component,
     Doubt,
+    Given,
     Held,
     Need,
+    Needs,
     ReadOf,
     Through,
     Token,
     Tokens,
     Trace,
+    is_active,
     merged,
     traces_of,
     with_trace,
@@ -38,7 +42,7 @@ class OutOfBudgetError(Exception):
     """The kernel is too large to be followed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Access:
     """One place where the kernel touches elements of an array argument."""
 
@@ -125,13 +129,35 @@ class RunTimeLoop:
     reads: dict[Token, Site] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What a call of a function of numbers comes to, for all arguments of one kind."""
+@frozen
+class Way:
+    """How a number that a function returns came about: what its adjoint needs, and the arguments that its gradient goes to."""
 
-    result: Abstract
     needs: tuple[Need, ...]
     doubts: tuple[Doubt | Through, ...]
+    arguments: tuple[int, ...]
+
+
+class ActsError(Exception):
+    """A function does more than read, and compute numbers."""
+
+
+@frozen
+class Summary:
+    """What a call of a function that computes numbers comes to, for all arguments of one kind."""
+
+    result: Abstract
+    ways: tuple[Way | None, ...]
+    """Of each number in the result."""
+    strays: tuple[tuple[Given, Site], ...]
+    """Where arguments are indices that the adjoint may have others of."""
+    stored: tuple[Trace, ...]
+    """Of what is wrong with Warp's adjoint of it, and needed, whatever its arguments are."""
+    accesses: tuple[Access, ...]
+    """What it reads of the arrays that it is given, as if no loop or condition were around the call."""
+    read: frozenset[Seen]
+    steps: dict[int, int]
+    """The needs' orders, counted from the call."""
     site: Site
     """The call that it was made at."""
 
@@ -184,6 +210,8 @@ class Record:
     tiled: bool = False
     loops: list[int] = field(default_factory=list)
     numbers: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
+    meanings: dict[ast.AST, tuple[str, Abstract]] = field(default_factory=dict)
+    """What names from outside stand for, and attributes of them, with that name."""
     depth: int = 0
     visited: int = 0
     next_id: int = 0
@@ -203,9 +231,11 @@ class Record:
     inside: int = 0
     """Inside a function that the kernel calls, and that has no replay of the user's own."""
     summaries: dict[Any, Summary | None] = field(default_factory=dict)
-    """Of functions of numbers, by the kind of their arguments; None for one that does more than return a number."""
-    beyond: bool = False
-    """What is interpreted has done more than compute numbers."""
+    """Of functions that compute numbers, by the kind of their arguments; None for one that does more."""
+    summing: bool = False
+    """What is interpreted is a function for all its calls."""
+    strays: dict[tuple[Given, Site], None] = field(default_factory=dict)
+    """Of the function that is interpreted for all its calls."""
 
     def fresh(self) -> int:
         self.next_id += 1
@@ -241,7 +271,7 @@ class Record:
 
     def needing(self, value: _A, tokens: Tokens, site: Site) -> _A:
         """The value, whose adjoint needs what is behind these tokens."""
-        if self.rough or self.shielded or not tokens:
+        if self.rough or self.shielded or not tokens or not is_active(value):
             return value
         return with_trace(value, self._needs(merged(traces_of(value)), tokens, site))
 
@@ -253,22 +283,24 @@ class Record:
         sources = [trace for trace in traces_of(value) if trace is not None]
         return with_trace(value, Trace(sources, doubts=doubts))
 
+    def acts(self) -> None:
+        """What is interpreted here does more than compute numbers."""
+        if self.summing:
+            raise ActsError
+
     def stores(self, value: Abstract, tokens: Tokens, site: Site) -> None:
         """The value reaches memory, where the adjoint needs what is behind these tokens."""
-        self.beyond = True
         if not self.silent and not self.shielded:
             self.stored.append(self._needs(merged(traces_of(value)), tokens, site))
 
     def warn(self, *doubts: Doubt | Through) -> None:
         """Warp's adjoint may be wrong here, whatever the values are."""
-        self.beyond = self.beyond or bool(doubts)
         if not self.silent and not self.shielded:
             self.stored.append(Trace([], doubts=doubts))
 
     def _needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
         order, loops = self.fresh(), frozenset(map(abs, self.loops))
-        needs = tuple(Need(token, site, order, loops) for token in tokens)
-        return Trace([trace] if trace is not None else [], needs)
+        return Trace([trace] if trace is not None else [], (Needs(tokens, site, order, loops),))
 
     @cached_property
     def by_array(self) -> dict[str, list[Access]]:
@@ -292,17 +324,18 @@ class Record:
         return behind(self.stored)
 
 
-def behind(traces: Iterable[Trace]) -> tuple[list[Need], list[Doubt | Through]]:
+def behind(traces: Iterable[Trace], seen: dict[Trace, None] | None = None) -> tuple[list[Need], list[Doubt | Through]]:
     """What is needed of all that gradients go through from here, in order, and what is wrong with it."""
     needs: list[Need] = []
     doubts: list[Doubt | Through] = []
-    seen: set[int] = set()
+    seen = {} if seen is None else seen
     pending = list(traces)
     while pending:
         trace = pending.pop()
-        if id(trace) not in seen:
-            seen.add(id(trace))
-            needs.extend(trace.needs)
+        if trace not in seen:
+            seen[trace] = None
+            for step in trace.needs:
+                needs.extend(step.each())
             doubts.extend(trace.doubts)
             pending.extend(trace.sources)
     needs.sort(key=lambda need: need.order)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from .forms import NO_FACTS, NONE, Affine, Base, Coord, Coordinates, Earlier, Facts, Form, Loop, Size, replace
+from .forms import NO_FACTS, NONE, Affine, Base, Coord, Coordinates, Earlier, Facts, Form, Loop, Size
+from .frozen import frozen, replace
 from .model import Site
 from .values import NO_TOKENS, ReadOf, Tokens
 
@@ -15,7 +16,7 @@ Seen = tuple[ReadOf, Pattern]
 _Place = TypeVar("_Place", str, ReadOf)
 
 
-@dataclass(frozen=True)
+@frozen
 class Condition:
     """A condition under which the rest of a path runs.
 

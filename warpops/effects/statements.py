@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..private.warp_source import is_function
-from ..private.warp_types import adds_atomically, is_struct
+from ..private.warp_types import COMPONENTS_ARE_STORED_AGAIN, adds_atomically, is_struct
 from . import access, builtins, numbers
 from . import loops as effects_loops
 from .access import as_number, number
 from .expressions import OPERATORS, branch, evaluate
-from .forms import Earlier, Loop, Unknown, replace
+from .forms import Earlier, Loop, Unknown
+from .frozen import replace
 from .functions import call
 from .joins import copied, with_tokens
 from .names import setter_as_store, struct_field
@@ -123,7 +124,7 @@ def _assign_to(record: Record, frame: Frame, target: ast.expr, value: Abstract, 
         return
     place = locate(record, frame, target)
     if place.array is not None:
-        _note_store(record, frame, node)
+        _note_store(record, frame, node, place.component)
         stored = as_number(record, frame, value, node)
         access.store(
             record,
@@ -138,8 +139,15 @@ def _assign_to(record: Record, frame: Frame, target: ast.expr, value: Abstract, 
         store_part(record, frame, target, place, value, node)
 
 
-def _note_store(record: Record, frame: Frame, node: ast.AST) -> None:
+def _note_store(record: Record, frame: Frame, node: ast.AST, component: bool = False) -> None:
     record.array_stores.setdefault((frame.code.func, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+    if component and COMPONENTS_ARE_STORED_AGAIN:
+        site = frame.code.site(node)
+        message = (
+            f"the adjoint of Warp before 1.18 stores a component of an element again, and the array needn't be there: "
+            f"{site.code}; store whole elements"
+        )
+        record.warn(Doubt("stored-again", site, message))
 
 
 def store_part(
@@ -268,7 +276,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
             result = numbers.combine(record, operator, current, value, text, site)
             store_part(record, frame, target, place, result, node)
         return
-    _note_store(record, frame, node)
+    _note_store(record, frame, node, place.component)
     atomic = _ATOMIC_OPERATORS.get(type(node.op))
     if atomic is not None and adds_atomically(place.array.dtype) and not is_struct(place.array.dtype):
         value = number(record, frame, node.value)

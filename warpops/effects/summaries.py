@@ -1,151 +1,290 @@
-"""Functions of numbers, interpreted once for all calls with arguments of one kind: what they come to, less the arguments."""
+"""Functions that compute numbers, interpreted once for all calls with arguments of one kind: what they come to, less the
+arguments.
+
+They may read arrays that the kernel hasn't written so far. Structs are what is in them, side by side.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import warp as wp
 
 from ..private.warp_source import parameters
 from ..private.warp_types import is_reference
-from .forms import NO_FACTS, Affine, Clamped, Facts, OneOf, Unknown, replace
+from . import access
+from .forms import NO_FACTS, Affine, Clamped, Facts, OneOf, Unknown
+from .frozen import replace
 from .model import Site
-from .names import code_of
-from .record import Frame, Record, Summary, behind
-from .state import State
+from .names import code_of, struct_field
+from .record import ActsError, Frame, Record, Summary, Way, behind
+from .state import Pattern, State
 from .values import (
     NO_TOKENS,
     NOTHING,
     Abstract,
+    Array,
     Carried,
     Component,
     Given,
     Need,
+    Needs,
+    Struct,
     Tokens,
     Trace,
     Tuple,
     Value,
+    tokens_of,
     traces_of,
     with_trace,
 )
 
 Bound = dict[str, tuple[Abstract, ast.expr | None]]
+Part: TypeAlias = Value | Array
 Inline = Callable[[Record, Frame, Any, Bound, ast.Call], Abstract]
 
 _REASON = "\0"
 """The reason of an argument that has one: of that of the call."""
 
 
-def summary_of(
+def summarised(
     record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call, inline: Inline
-) -> Summary | None:
-    """What a call comes to; None where it may do more than return a number."""
+) -> Abstract | None:
+    """What a call comes to; None where it may do more than read, and return numbers."""
     types, code = parameters(function), code_of(function)
-    kinds: list[Value] = []
+    given: list[Part] = []
+    structs: list[Hashable] = []
+    for name, (value, _) in bound.items():
+        before = len(given)
+        if is_reference(types.get(name)) or not _take(value, given, structs):
+            return None
+        if name in code.stored_into and any(isinstance(token, Component) for token in tokens_of(value)):
+            return None
+        if name in code.written and any(isinstance(part, Array) for part in given[before:]):
+            return None
+    roots = {ref.root for part in given if isinstance(part, Array) for ref in part.refs}
+    if roots and any(root in roots for root, _ in record.state.written):
+        return None
+    kinds = [_kind(record, part, number) for number, part in enumerate(given)]
+    around: tuple[Any, ...] = ()
     facts: Facts = NO_FACTS
-    for number, (name, (value, _)) in enumerate(bound.items()):
-        if not isinstance(value, Value) or is_reference(types.get(name)):
-            return None
-        if name in code.stored_into and any(isinstance(token, Component) for token in value.tokens):
-            return None
-        kind = _kind(record, value, number)
-        if isinstance(kind.form, Unknown) and types.get(name) not in (
-            wp.uint64,
-            Any,
-            None,
-        ):  # no handle of an array of them
-            kind = replace(kind, form=replace(kind.form, values_of=None))
-        kinds.append(kind)
-        if isinstance(value.form, (Clamped, OneOf)) or (isinstance(value.form, Affine) and value.form.base):
-            facts = record.state.facts
-    key = (function, bool(record.shielded), facts, *kinds)
+    if any(map(_is_index, given)):
+        facts = record.state.facts
+        around = (facts, bool(record.possible), bool(record.inside))
+    key = (function, bool(record.shielded), tuple(structs), around, *kinds)
     try:
-        if key in record.summaries:
-            return record.summaries[key]
+        found = record.summaries.get(key, ...)
     except TypeError:  # a constant of the kernel's that isn't hashable
         return None
-    plain: Bound = {name: (kind, bound[name][1]) for name, kind in zip(bound, kinds, strict=True)}
-    record.summaries[key] = _made(
-        record, facts, frame.code.site(node), lambda: inline(record, frame, function, plain, node)
+    site = frame.code.site(node)
+    if found is ...:
+        traces = [Trace([]) for _ in kinds]
+        parts = iter([with_trace(kind, trace) for kind, trace in zip(kinds, traces, strict=True)])
+        plain: Bound = {name: (_with_parts(value, parts), argument) for name, (value, argument) in bound.items()}
+        found = _made(record, facts, site, traces, lambda: inline(record, frame, function, plain, node))
+        record.summaries[key] = found
+    return None if found is None else _applied(record, found, given, site)
+
+
+def _take(value: Abstract, parts: list[Part], structs: list[Hashable]) -> bool:
+    """Add all numbers and arrays in an argument, and which structs they are in; whether there is nothing else in it."""
+    if isinstance(value, (Value, Array)):
+        parts.append(value)
+        return True
+    if not isinstance(value, Struct) or not all(isinstance(token, Component) for token in value.tokens):
+        return False
+    names = _names(value)
+    structs.append((value.type, names, len(parts)))
+    return all(_take(struct_field(value, name), parts, structs) for name in names)
+
+
+def _names(value: Struct) -> tuple[str, ...]:
+    """The fields of an argument of the kernel, or those that are set."""
+    return tuple(value.fields if value.path is None else {**value.type.vars, **value.fields})
+
+
+def _is_index(part: Part) -> bool:
+    """Whether facts may tell more of a number, or of where an array is read."""
+    form = part.form if isinstance(part, Value) else None
+    return (
+        isinstance(part, Array)
+        or isinstance(form, (Clamped, OneOf))
+        or (isinstance(form, Affine) and form.base is not None)
     )
-    return record.summaries[key]
 
 
-def _kind(record: Record, value: Value, number: int) -> Value:
+def _with_parts(value: Abstract, parts: Iterator[Part]) -> Abstract:
+    """The value, with other numbers and arrays in it."""
+    if isinstance(value, Struct):
+        fields = {name: _with_parts(struct_field(value, name), parts) for name in _names(value)}
+        return Struct(value.type, None, fields)
+    if isinstance(value, Tuple):
+        return Tuple(tuple(_with_parts(item, parts) for item in value.items))
+    return next(parts)
+
+
+def _kind(record: Record, part: Part, number: int) -> Part:
     """An argument, less what doesn't decide what the function does with it."""
-    form, tokens = value.form, NO_TOKENS
-    if isinstance(form, Unknown):
-        form = replace(form, reason=f"{_REASON}{number}")
-    if value.tokens:
+    tokens = NO_TOKENS
+    if part.tokens:
         stray = any(
             (isinstance(token, Carried) and token not in record.harmless) or (isinstance(token, Given) and token.stray)
-            for token in value.tokens
+            for token in part.tokens
         )
         tokens = frozenset({Given(number, stray)})
-    return replace(value, form=form, tokens=tokens, const=NOTHING, trace=None)
+    if isinstance(part, Array):
+        return replace(part, tokens=tokens)
+    form = part.form
+    if isinstance(form, Unknown):
+        handle = form.values_of if part.type in (wp.uint64, None) else None
+        form = replace(form, reason=f"{_REASON}{number}", values_of=handle)
+    return replace(part, form=form, tokens=tokens, const=NOTHING, trace=None)
 
 
-def _made(record: Record, facts: Facts, site: Site, run: Callable[[], Abstract]) -> Summary | None:
+def _made(
+    record: Record, facts: Facts, site: Site, arguments: Sequence[Trace], run: Callable[[], Abstract]
+) -> Summary | None:
     """Interpret a function by itself: no loop or condition around the call has a part in it, and it is the last pass."""
-    around = record.state, record.loops, record.judged, record.settling, record.rough, record.beyond
-    mark = record.mark()
-    record.state, record.loops, record.judged = State(facts=facts), [], []
-    record.settling = record.rough = record.beyond = False
-    result = run()
-    beyond = record.beyond
-    record.state, record.loops, record.judged, record.settling, record.rough, record.beyond = around
-    if beyond or not all(isinstance(value, Value) for value in _parts(result)):
-        record.forget(mark)
+    around = {name: getattr(record, name) for name in _AROUND}
+    record.state, record.loops, record.judged, record.strays = State(facts=facts), [], [], {}
+    record.stored, record.accesses, record.silent, record.summing = [], {}, 0, True
+    record.settling = record.rough = False
+    returned: list[Value] = []
+    try:
+        result = run()
+    except ActsError:
+        result = None
+    strays, stored = tuple(record.strays), tuple(record.stored)
+    accesses, read = tuple(record.accesses), record.state.read
+    for name, value in around.items():
+        setattr(record, name, value)
+    if result is None or not _returns(result, returned):
         return None
-    needs, doubts = behind(trace for trace in traces_of(result) if trace is not None)
+    ways = tuple(_way(value, arguments) for value in returned)
+    orders = sorted({need.order for way in ways if way is not None for need in way.needs})
+    steps = {order: step for step, order in enumerate(orders, 1)}
+    return Summary(result, ways, strays, stored, accesses, read, steps, site)
+
+
+_AROUND = (
+    "state",
+    "loops",
+    "judged",
+    "strays",
+    "stored",
+    "accesses",
+    "silent",
+    "summing",
+    "settling",
+    "rough",
+    "moved",
+    "heads",
+    "depth",
+    "shielded",
+    "inside",
+    "possible",
+)
+"""What of a record a function that is interpreted by itself leaves as it was."""
+
+
+def _returns(value: Abstract, numbers: list[Value]) -> bool:
+    """Add all numbers in a result, as ``_with_parts`` goes through them."""
+    if isinstance(value, (Tuple, Struct)):
+        parts = value.items if isinstance(value, Tuple) else value.fields.values()
+        return all(_returns(part, numbers) for part in parts)
+    if isinstance(value, Value):
+        numbers.append(value)
+    return isinstance(value, Value)
+
+
+def _way(value: Value, arguments: Sequence[Trace]) -> Way | None:
+    if not value.active or value.trace is None:
+        return None
+    seen: dict[Trace, None] = {}
+    needs, doubts = behind([value.trace], seen)
     first: dict[Any, Need] = {}
     for need in needs:
         first.setdefault((need.token, getattr(need.token, "loop", None) in need.loops), need)
-    return Summary(result, tuple(first.values()), tuple(dict.fromkeys(doubts)), site)
+    reached = tuple(number for number, trace in enumerate(arguments) if trace in seen)
+    return Way(tuple(first.values()), tuple(dict.fromkeys(doubts)), reached)
 
 
-def _parts(value: Abstract) -> Sequence[Abstract]:
-    return value.items if isinstance(value, Tuple) else (value,)
-
-
-def apply(record: Record, summary: Summary, given: Sequence[Abstract], site: Site) -> Abstract:
+def _applied(record: Record, summary: Summary, given: Sequence[Part], site: Site) -> Abstract:
     """What a call comes to with these arguments."""
-    result = summary.result
-    if isinstance(result, Tuple):
-        result = Tuple(tuple(_filled_in(item, given) for item in result.items))
-    else:
-        result = _filled_in(result, given)
-    if record.rough:
-        return result
-    needs: list[Need] = []
-    order, loops = record.fresh(), frozenset(map(abs, record.loops))
-    for need in summary.needs:
-        at = site if need.site == summary.site else need.site
-        if isinstance(need.token, Given):
-            needs.extend(Need(token, at, order, need.loops | loops) for token in _tokens(given, need.token))
-        else:
-            needs.append(replace(need, site=at))
-    doubts = summary.doubts if record.shielded else (*summary.doubts, *record.judged)
-    sources = [trace for value in given for trace in traces_of(value) if trace is not None]
-    return with_trace(result, Trace(sources, tuple(needs), doubts))
+    _read(record, summary, given)
+    if not record.silent and not record.shielded:
+        record.stored.extend(summary.stored)
+    for token, where in summary.strays:
+        access.stray_by(record, given[token.parameter].tokens, site if where == summary.site else where)
+    began, loops = record.next_id, frozenset(map(abs, record.loops))
+    record.next_id += len(summary.steps)
+
+    def trace(way: Way | None) -> Trace | None:
+        if way is None or record.rough:
+            return None
+        needs: list[Needs] = []
+        for need in way.needs:
+            at = site if need.site == summary.site else need.site
+            if isinstance(need.token, Given):
+                order = began + summary.steps[need.order]
+                needs.append(Needs(given[need.token.parameter].tokens, at, order, need.loops | loops))
+            else:
+                needs.append(Needs(frozenset({need.token}), at, need.order, need.loops))
+        doubts = way.doubts if record.shielded else (*way.doubts, *record.judged)
+        sources = [trace for n in way.arguments for trace in traces_of(given[n]) if trace is not None]
+        return Trace(sources, tuple(needs), doubts)
+
+    returned: list[Value] = []
+    _returns(summary.result, returned)
+    numbers = [
+        replace(_filled_in(value, given), trace=trace(way)) for value, way in zip(returned, summary.ways, strict=True)
+    ]
+    return _with_parts(summary.result, iter(numbers))
 
 
-def _tokens(given: Sequence[Abstract], token: Given) -> Tokens:
-    value = given[token.parameter]
-    assert isinstance(value, Value)
-    return value.tokens
+def _read(record: Record, summary: Summary, given: Sequence[Part]) -> None:
+    """A call reads what its function does."""
+    state = record.state
+    state.read |= {(token, _at(pattern, given)) for token, pattern in summary.read}
+    for loop in record.loops:
+        if abs(loop) in record.run_time:
+            for token, _ in summary.read:
+                record.run_time[abs(loop)].reads.setdefault(token, token.site)
+    if record.silent:
+        return
+    for seen in summary.accesses:
+        conditions = [replace(c, tokens=_behind(c.tokens, given)) for c in seen.conditions]
+        here = replace(
+            seen,
+            pattern=_at(seen.pattern, given),
+            conditions=(*state.conditions, *conditions),
+            facts=state.facts | seen.facts,
+            loops=(*record.loops, *seen.loops),
+        )
+        record.accesses.setdefault(here)
 
 
-def _filled_in(value: Abstract, given: Sequence[Abstract]) -> Value:
-    """A result, with the arguments in it."""
-    assert isinstance(value, Value)
-    form = value.form
-    if isinstance(form, Unknown) and form.reason.startswith(_REASON):
-        of = given[int(form.reason.removeprefix(_REASON))]
-        if isinstance(of, Value) and isinstance(of.form, Unknown):
-            form = replace(form, reason=of.form.reason)
-    own = [token for token in value.tokens if not isinstance(token, Given)]
-    passed = [_tokens(given, token) for token in value.tokens if isinstance(token, Given)]
-    return replace(value, form=form, tokens=frozenset(own).union(*passed))
+def _at(pattern: Pattern, given: Sequence[Part]) -> Pattern:
+    return tuple([_reasoned(form, given) if isinstance(form, Unknown) else form for form in pattern])
+
+
+def _reasoned(form: Unknown, given: Sequence[Part]) -> Unknown:
+    """A form, with the reason that the argument has at this call."""
+    of = given[int(form.reason.removeprefix(_REASON))] if form.reason.startswith(_REASON) else None
+    return replace(form, reason=of.form.reason) if isinstance(of, Value) and isinstance(of.form, Unknown) else form
+
+
+def _behind(tokens: Tokens, given: Sequence[Part]) -> Tokens:
+    """Tokens, with those of the arguments."""
+    own = [token for token in tokens if not isinstance(token, Given)]
+    if len(own) == len(tokens):
+        return tokens
+    return frozenset(own).union(*(given[token.parameter].tokens for token in tokens if isinstance(token, Given)))
+
+
+def _filled_in(value: Value, given: Sequence[Part]) -> Value:
+    """A number of a result, with the arguments in it."""
+    form = _reasoned(value.form, given) if isinstance(value.form, Unknown) else value.form
+    return replace(value, form=form, tokens=_behind(value.tokens, given))

@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole, replace
+from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole
+from .frozen import frozen, replace
 from .model import Site
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Tokens: why a value may be another one by the time Warp's adjoint needs it
 
 
-@dataclass(frozen=True)
+@frozen
 class Carried:
     """Assigned in a loop that Warp doesn't unroll: the adjoint doesn't have the iteration's value."""
 
@@ -22,7 +23,7 @@ class Carried:
     frame: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Held:
     """One binding of a local that a loop assigns: the reverse pass of the loop overwrites it."""
 
@@ -31,7 +32,7 @@ class Held:
     version: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Counter:
     """The value that an atomic returned: the replay doesn't execute atomics."""
 
@@ -39,7 +40,7 @@ class Counter:
     line: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Component:
     """One binding of a local vector some of whose components are stored later."""
 
@@ -48,7 +49,7 @@ class Component:
     version: int
 
 
-@dataclass(frozen=True)
+@frozen
 class ReadOf:
     """Read from an array at a place, before (False) or possibly after (True) the kernel wrote the element."""
 
@@ -59,28 +60,28 @@ class ReadOf:
     """``"read"``, or the atomic whose adjoint looks at the array."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LocalArrayRead:
     """Read from an array that lives in the thread: its stores aren't replayed."""
 
     frame: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Left:
     """Some threads may have left a loop that Warp doesn't unroll by ``return``: the adjoint goes on for them."""
 
     loop: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Through:
     """The gradient of a value goes through a loop that Warp doesn't unroll."""
 
     loop: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Given:
     """Whatever is behind an argument of a function that is interpreted for all its calls."""
 
@@ -94,7 +95,7 @@ Tokens: TypeAlias = frozenset[Token]
 NO_TOKENS: Tokens = frozenset()
 
 
-@dataclass(frozen=True)
+@frozen
 class Need:
     """The adjoint needs at ``site`` what is behind ``token``; ``order`` counts the steps of the analysis."""
 
@@ -105,7 +106,20 @@ class Need:
     """The loops around it."""
 
 
-@dataclass(frozen=True)
+@frozen
+class Needs:
+    """The needs of one step."""
+
+    tokens: Tokens
+    site: Site
+    order: int
+    loops: frozenset[int]
+
+    def each(self) -> list[Need]:
+        return [Need(token, self.site, self.order, self.loops) for token in self.tokens]
+
+
+@frozen
 class Doubt:
     """What Warp's adjoint of a value has wrong: a ``Hazard``, if the value reaches a store."""
 
@@ -122,13 +136,16 @@ class Trace:
     """
 
     sources: list[Trace]
-    needs: tuple[Need, ...] = ()
+    needs: tuple[Needs, ...] = ()
     doubts: tuple[Doubt | Through, ...] = ()
 
 
 def merged(traces: Iterable[Trace | None]) -> Trace | None:
     """The trace of a value computed of others."""
-    distinct = list({id(trace): trace for trace in traces if trace is not None}.values())
+    distinct: list[Trace] = []
+    for trace in traces:
+        if trace is not None and trace not in distinct:
+            distinct.append(trace)
     return distinct[0] if len(distinct) == 1 else Trace(distinct) if distinct else None
 
 
@@ -148,7 +165,7 @@ class _Nothing:
 NOTHING: Any = _Nothing()
 
 
-@dataclass(frozen=True)
+@frozen
 class Value:
     """A number, vector, matrix, tile, query: anything that isn't an array or a struct.
 
@@ -176,7 +193,7 @@ PLAIN = Value()
 UNKNOWN = Value(Unknown("a value that can't be followed", varies=ALL), active=True, data=True, varies=ALL)
 
 
-@dataclass(frozen=True)
+@frozen
 class Ref:
     """One array that a name may stand for: an array argument's root, and the index fixed so far by axis."""
 
@@ -189,7 +206,7 @@ class Ref:
         return tuple(axis for axis, form in enumerate(self.axes) if isinstance(form, Whole))
 
 
-@dataclass(frozen=True)
+@frozen
 class Array:
     """An array: one of ``refs``, or (``local``) one that isn't an argument. ``ndim`` 0 means unknown."""
 
@@ -204,7 +221,7 @@ class Array:
     """What Warp's adjoint has wrong of the values that it holds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Struct:
     """A ``@wp.struct`` value: an argument's (``path``), or one made in the kernel; ``fields`` are those set here."""
 
@@ -218,19 +235,19 @@ class Struct:
         return replace(self, fields={**self.fields, name: value})
 
 
-@dataclass(frozen=True)
+@frozen
 class Tuple:
     items: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Shapes:
     """``x.shape``."""
 
     array: Array
 
 
-@dataclass(frozen=True)
+@frozen
 class Object:
     """A Python object known while compiling: a module, a type, a ``wp.func``, a builtin's name."""
 
@@ -241,12 +258,12 @@ class SomeType:
     """Stands for a value type that only Warp's type inference knows: ``type(x)``, ``x.dtype``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Builtin:
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Element:
     """An array element passed by reference (``wp.ref``)."""
 
@@ -313,6 +330,8 @@ def without_tokens(
     """The value, without the tokens of a kind (that a frame, or a loop of these, made)."""
 
     if isinstance(value, (Value, Array)):
+        if not value.tokens:
+            return value
         gone = [
             token
             for token in value.tokens

@@ -127,12 +127,9 @@ def find_device(w: Writer) -> str:
 
 def check_handles(w: Writer, device: str) -> None:
     """Compare Warp's objects with what the kernel takes them for, and their devices with the tensors'."""
-    for slot in w.plan.inputs:
-        if slot.leaf.kind == "handle" and slot.role != "tensor_scalar":
-            check = w.provide(
-                f"check_{slot.name}", partial(check_handle, f"{w.op}: argument '{slot.label}'", slot.objects)
-            )
-            w.text.add(f"{check}({slot.name}, {device})")
+    for slot in map(w.plan.slot, w.plan.handles):
+        check = w.provide(f"check_{slot.name}", partial(check_handle, f"{w.op}: argument '{slot.label}'", slot.objects))
+        w.text.add(f"{check}({slot.name}, {device})")
 
 
 def check_mutated(w: Writer) -> None:
@@ -143,7 +140,9 @@ def check_mutated(w: Writer) -> None:
 
 def check_memories(w: Writer) -> None:
     """A remembered launch sees a null pointer itself."""
-    w.text.add(f"{w.provide('check_memories', partial(overlap.check_memories, w.op, w.plan))}({w.values()})")
+    arrays = ", ".join(slot.name for slot in w.plan.given_arrays)
+    w.text.add(f"if {w.provide('doubtful', overlap.doubtful)}({arrays}):")
+    w.text.add(f"    {w.provide('check_memories', partial(overlap.check_memories, w.op, w.plan))}({w.values()})")
 
 
 def separate(w: Writer) -> None:

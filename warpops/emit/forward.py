@@ -92,6 +92,7 @@ def _call_run(w: Writer) -> None:
 def write_run(w: Writer) -> None:
     """The launch itself, over arrays that are all there."""
     with w.text.function(w.function("run"), _run_parameters(w)):
+        w.text.add('"""Launch over arrays that are all there."""')
         device = w.text.local("where")
         checks.check_handles(w, device)
         checks.describe(w, (*w.plan.given_arrays, *w.plan.fresh))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..arguments.call import refuse
+from ..arguments.call import measure
+from ..arguments.kinds import kind_of
 from ..errors import ArgumentError
 from ..launch.launcher import Launcher
 from ..launch.packing import PACK_ERRORS, bfloat16_bits
@@ -106,14 +107,8 @@ def packed_value(w: Writer, slot: Slot) -> str:
     """A number, or a vector's, as they are packed."""
     scalar = slot.leaf.scalar
     assert scalar is not None
-    if scalar.name == "bfloat16":
-        bits = w.provide("bfloat16_bits", bfloat16_bits)
-        return f"*map({bits}, {slot.name})" if slot.leaf.kind == "vector" else f"{bits}({slot.name})"
-    if slot.leaf.kind == "vector":
-        return f"*{slot.name}"
-    if scalar.name == "uint64":
-        return f"{slot.name} & 0xFFFFFFFFFFFFFFFF"
-    return slot.name
+    bits = w.provide("bfloat16_bits", bfloat16_bits) if scalar.name == "bfloat16" else ""
+    return kind_of(slot).packed(slot, bits)
 
 
 def _pack(w: Writer, parts: dict[str, list[str]]) -> None:
@@ -143,7 +138,7 @@ def _lazily(make: Callable[[], Any]) -> Callable[..., bytes]:
 
 def _refuse_packing(op: str, plan: OpPlan, values: dict[str, Any], device: Any = None) -> None:
     """Say what of a call doesn't fit into the bytes of a launch."""
-    refuse(op, plan, values, device)
+    measure(op, plan, values, device)
     for slot in plan.given_arrays:
         value = values[slot.name]
         if value is None:

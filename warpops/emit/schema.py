@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 
+from ..arguments.kinds import kind_of
 from ..kernel.signature import MISSING
-from ..plan.model import OpPlan, Parameter, Slot
+from ..plan.model import OpPlan, Slot
 
 
 def _letters(number: int) -> str:
@@ -14,25 +14,16 @@ def _letters(number: int) -> str:
     return chr(ord("a") + number % 26) + (_letters(number // 26 - 1) if number >= 26 else "")
 
 
+def _type_of(slot: Slot, alias: str = "") -> str:
+    """The schema type of a value."""
+    return kind_of(slot).schema(slot).replace("Tensor", f"Tensor{alias}")
+
+
 class Schemas:
     """The schemas of one op's operators."""
 
     def __init__(self, plan: OpPlan) -> None:
         self.plan = plan
-
-    def type_of(self, slot: Slot, alias: str = "") -> str:
-        """The schema type of a value."""
-        if slot.is_array:
-            return f"Tensor{alias}{'?' if slot.optional else ''}"
-        if slot.role == "tensor_scalar":
-            return "Tensor"
-        if slot.role == "size" or slot.leaf.kind == "handle":
-            return "SymInt"
-        scalar = slot.leaf.scalar
-        if scalar is None and slot.leaf.kind == "number":
-            return "Scalar"  # generic: an int stays one
-        kind = "float" if scalar is None else {"float": "float", "int": "SymInt", "bool": "bool"}[scalar.kind]
-        return f"{kind}[]" if slot.leaf.kind == "vector" else kind
 
     def arguments_schema(self, defaults: bool, mutate: bool = True) -> list[str]:
         parts: list[str] = []
@@ -43,11 +34,11 @@ class Schemas:
                 star = True
             for index, slot in enumerate(parameter.slots):
                 alias = f"({_letters(self._alias(slot))}!)" if slot.role == "mutated" and mutate else ""
-                text = f"{self.type_of(slot, alias)} {slot.name}"
+                text = f"{_type_of(slot, alias)} {slot.name}"
                 if defaults and slot.role == "tensor_scalar" and parameter.default is not MISSING:
                     text = f"Tensor? {slot.name}"  # no number can be the default of a tensor
-                if defaults and not parameter.struct and index == 0:
-                    text += self._default(parameter, slot)
+                if defaults and not parameter.struct and index == 0 and parameter.default is not MISSING:
+                    text += kind_of(slot).default(slot, parameter.default)
                 parts.append(text)
         if self.plan.device_argument:
             if defaults and not star:
@@ -57,21 +48,6 @@ class Schemas:
 
     def _alias(self, slot: Slot) -> int:
         return [s.name for s in self.plan.mutated].index(slot.name)
-
-    def _default(self, parameter: Parameter, slot: Slot) -> str:
-        value = parameter.default
-        if value is MISSING:
-            return ""
-        if value is None or slot.role == "tensor_scalar":
-            return "=None"
-        if slot.leaf.kind == "vector":
-            return ""
-        if isinstance(value, bool):
-            return f"={value}"
-        if isinstance(value, (int, float)) and math.isfinite(value):
-            scalar = slot.leaf.scalar
-            return f"={float(value)!r}" if scalar is None or scalar.kind == "float" else f"={int(value)}"
-        return ""
 
     def result_schema(self) -> str:
         results = ", ".join("Tensor" for _ in self.plan.results)
@@ -89,9 +65,8 @@ class Schemas:
         parts = []
         letters = map(_letters, itertools.count())
         for slot in self.plan.inputs:
-            writes = slot.role in ("mutated", "inout")
-            alias = f"({next(letters)}!)" if writes else ""
-            parts.append(f"{self.type_of(slot, alias)} {slot.name}")
+            alias = f"({next(letters)}!)" if slot.changes else ""
+            parts.append(f"{_type_of(slot, alias)} {slot.name}")
         if self.plan.device_argument:
             parts.append("Device? device")
         for slot in self.plan.fresh:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 WIDTH = 120
+_WORD = re.compile(r"\w+")
 _BREAK = re.compile(r"(?<=,) | (?=(?:or|and|if|else) )")
 
 
@@ -97,9 +98,9 @@ class Text:
             self._taken.add(found)
         return found
 
-    def reserve(self, names: Iterable[str]) -> None:
-        """Names that are the user's too."""
-        self._taken.update(names)
+    def names(self, kind: str) -> dict[str, str]:
+        """What the names of a kind became."""
+        return {name: own for (found, name), own in self._free.items() if found == kind}
 
     def local(self, name: str) -> str:
         """A local variable derived from an argument."""
@@ -111,6 +112,10 @@ class Text:
 
     def add(self, line: str) -> None:
         self._lines += wrapped("    " * self._indent + line)
+
+    def add_all(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.add(line)
 
     def let(self, name: str, value: str) -> None:
         """Name a value, if what is written in the function after it says that name."""
@@ -148,13 +153,18 @@ class Text:
             self._lines += ["", ""]
         with self.indented(f"def {name}({', '.join(parameters)}):"):
             yield
+        words: set[str] = set()
+        last = len(self._lines)
         for line, names, value in reversed(self._lets):
-            later = "\n".join(self._lines[line + 1 :])
-            said = [name if re.search(rf"\b{name}\b", later) else "_" for name in names]
+            words.update(_WORD.findall("\n".join(self._lines[line + 1 : last])))
+            said = [name if name in words else "_" for name in names]
+            if value or said != ["_"]:
+                words.update(_WORD.findall(value or self._lines[line]))
             if value:
                 self._lines[line : line + 1] = wrapped(f"{self._lines[line]}{', '.join(said)} = {value}")
             elif said == ["_"]:
                 del self._lines[line]
+            last = line
         self._lets.clear()
 
     @contextlib.contextmanager

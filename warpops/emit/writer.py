@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..arguments.call import refuse
+from ..arguments.call import measure
 from ..plan.model import OpPlan, Slot
 from .text import Text, targets, tuple_of
 
@@ -77,7 +77,7 @@ class Writer:
 
     def refusal(self) -> str:
         extra = ", device" if self.plan.device_argument else ""
-        return f"{self.provide('refuse', partial(refuse, self.op, self.plan))}({self.values()}{extra})"
+        return f"{self.provide('refuse', partial(measure, self.op, self.plan))}({self.values()}{extra})"
 
     def refuse_if(self, wrong: Iterable[str]) -> None:
         if wrong := list(wrong):
@@ -89,3 +89,37 @@ class Writer:
 
     def tuple_of(self, slots: Iterable[Slot]) -> str:
         return tuple_of([slot.name for slot in slots])
+
+
+@dataclass(frozen=True)
+class OpWriter:
+    """Writes what is called of one op: ``call``, ``eager`` and the autograd function."""
+
+    op: str
+    plan: OpPlan
+    more: tuple[str, ...] = ()
+    """Tensors that come after the op's own arguments."""
+    text: Text = field(init=False)
+    classname: str = field(init=False)
+    """The autograd function's."""
+    _texts: dict[Any, str] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [parameter.name for parameter in self.plan.parameters] + [slot.name for slot in self.plan.slots]
+        object.__setattr__(self, "text", Text([*names, *self.more, "ctx", "device"]))
+        object.__setattr__(self, "classname", self.text.free(self.plan.name, "class"))
+
+    def use(self, name: str) -> str:
+        """A helper from the scope, under a name that no argument has."""
+        return self.text.free(name, "helper")
+
+    def helpers(self) -> dict[str, str]:
+        """The names of those that were used so far."""
+        return self.text.names("helper")
+
+    def once(self, write: Callable[[OpWriter], None]) -> str:
+        """The text that a function writes, which it does once."""
+        if write not in self._texts:
+            write(self)
+            self._texts[write] = self.text.take()
+        return self._texts[write]

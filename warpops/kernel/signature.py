@@ -49,9 +49,14 @@ class Leaf:
         return self.kind == "array"
 
     @property
+    def is_number(self) -> bool:
+        """A number or bool by value, of one scalar type or of any."""
+        return self.kind == "number"
+
+    @property
     def is_integral(self) -> bool:
         """An int or bool, which sizes may be written with."""
-        return self.kind == "number" and self.scalar is not None and self.scalar.kind in ("int", "bool")
+        return self.is_number and self.scalar is not None and self.scalar.kind in ("int", "bool")
 
     @property
     def generic(self) -> bool:

@@ -13,7 +13,6 @@ from ..errors import GradientError
 from ..private.warp_built import size_in_bytes
 from ..private.warp_types import argument_types, described
 from ..rewrite.adjoint import AdjointKernel
-from ..rewrite.model import AdjointPlan
 from . import devices
 
 MOST = 2**31 - 1
@@ -21,14 +20,14 @@ MOST = 2**31 - 1
 
 
 def launch_kept(
+    title: str,
     made: AdjointKernel,
-    plan: AdjointPlan,
     arguments: Sequence[Any],
     adjoints: Sequence[Any],
     device: torch.device,
     options: Mapping[str, Any],
 ) -> None:
-    """Launch the adjoint of a plan that keeps what stores overwrite. It leaves the arrays as they were.
+    """Launch an adjoint that keeps what stores overwrite. It leaves the arrays as they were.
 
     Args:
         arguments: the kernel's, as ``wp.launch`` takes them.
@@ -40,7 +39,7 @@ def launch_kept(
     """
     if device.type == "cuda" and devices.is_capturing():
         raise GradientError(
-            f"{made.kernel.key}: the gradient keeps what the kernel's stores overwrite, and how much that is can't be asked "
+            f"{title}: the gradient keeps what the kernel's stores overwrite, and how much that is can't be asked "
             f"of a device while a CUDA graph is captured"
         )
     names = [name for name, _ in argument_types(made.kernel)]
@@ -49,9 +48,11 @@ def launch_kept(
     added = [_Added(names[k], names[k + 1], names[k + 2], types) for k in range(len(arguments), len(names), 3)]
     rank = types[added[0].now].ndim
     threads = (*dims, *(1,) * rank)[:rank]
+    if 0 in dims:
+        return
     room = [one.room(0, torch.zeros(threads, dtype=torch.int32, device=device)) for one in added]
     copies = [
-        _copied(a, types[n], device) if n in plan.kept else (a, None) for n, a in zip(names, arguments, strict=False)
+        _copied(a, types[n], device) if n in made.kept else (a, None) for n, a in zip(names, arguments, strict=False)
     ]
     options = {**options, "record_tape": False}
     wp.launch(made.counts, inputs=[*(a for a, _ in copies), *(a for arrays, _ in room for a in arrays)], **options)
@@ -61,7 +62,7 @@ def launch_kept(
         with devices.waiting_allowed():
             total = int(ends[-1])
         if total > MOST:
-            raise GradientError(f"{made.kernel.key}: the gradient would keep {total} stores, and can keep {MOST}")
+            raise GradientError(f"{title}: the gradient would keep {total} stores, and can keep {MOST}")
         kept.append(one.room(total, (ends - counts.view(-1)).to(torch.int32).view(threads)))
     inputs = [*arguments, *(a for arrays, _ in kept for a in arrays)]
     given = [*adjoints, *[None] * (len(inputs) - len(adjoints))]

@@ -63,12 +63,7 @@ def _array_format(leaf: Leaf) -> str:
 
 def _value_format(leaf: Leaf) -> str:
     assert leaf.scalar is not None
-    if leaf.kind == "vector":
-        count = 1
-        for size in leaf.component or ():
-            count *= size
-        return f"{count}{leaf.scalar.code}"
-    return leaf.scalar.code
+    return leaf.scalar.code * math.prod(leaf.component or ())
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:

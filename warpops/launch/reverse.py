@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from ..errors import GradientError
 from ..kernel.signature import inspect_kernel
 from ..private import locks, warp_code, warp_source, warp_types
-from ..private.told import while_building
 from ..rewrite.adjoint import AdjointKernel, make_adjoint
 from ..rewrite.model import AdjointPlan
 from ..rewrite.source import users_line
@@ -23,8 +21,8 @@ _lock = locks.reentrant()
 _made: weakref.WeakKeyDictionary[Any, AdjointKernel] = weakref.WeakKeyDictionary()
 
 
-def adjoint_kernel(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
-    """The kernel of a plan, made once.
+def adjoint_kernel(title: str, kernel: Any, plan: AdjointPlan) -> AdjointKernel:
+    """The kernel of a plan, made once; ``title`` begins what is said where it can't be.
 
     Raises:
         GradientError: it can't be written.
@@ -36,42 +34,43 @@ def adjoint_kernel(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
             try:
                 found = _made[key] = make_adjoint(kernel, plan)
             except Exception as error:
-                raise _failed(kernel, plan, None, error) from error
+                raise _failed(title, kernel, plan, None, error) from error
         return found
 
 
-def load(kernel: Any, plan: AdjointPlan, device: Any, block_dim: int | None) -> Any:
-    """Build the kernel of a plan for one of Warp's devices.
+def load(title: str, kernel: Any, plan: AdjointPlan, device: Any, block_dim: int | None) -> AdjointKernel:
+    """Build the kernel of a plan for one of Warp's devices; ``title`` begins what is said where it can't be.
 
     Raises:
         GradientError: Warp can't build it.
     """
-    made = adjoint_kernel(kernel, plan)
+    made = adjoint_kernel(title, kernel, plan)
     try:
-        with while_building(made.kernel.module, device):
-            made.kernel.module.load(device, warp_code.resolved_block_dim(device, block_dim))
+        warp_code.build(made.kernel, device, block_dim)
+        if made.counts is not None:
+            warp_code.build(made.counts, device, block_dim)
     except Exception as error:
-        raise _failed(kernel, plan, made, error) from error
-    return made.kernel
+        raise _failed(title, kernel, plan, made, error) from error
+    return made
 
 
-def _failed(kernel: Any, plan: AdjointPlan, made: AdjointKernel | None, error: Exception) -> GradientError:
+def _failed(title: str, kernel: Any, plan: AdjointPlan, made: AdjointKernel | None, error: Exception) -> GradientError:
     file, line = warp_source.source_location(kernel)
     where = (users_line(str(error), made.lines) if made is not None else None) or f"{file}:{line}"
     return GradientError(
-        f"{kernel.key}: the gradient needs the kernel in another form ({plan.reasons[0]}), which can't be built: {error} "
-        f"({where})"
+        f"{title}: the gradient needs the kernel {kernel.key} in another form ({plan.reasons[0]}), which can't be built: "
+        f"{error} ({where})"
     )
 
 
 class Reverse:
     """Launches the adjoint of one kernel by that of the kernel of a plan. The rest is the launcher's of the kernel."""
 
-    __slots__ = ("_launcher", "kernel", "options", "plan")
+    __slots__ = ("_launcher", "kernel", "op", "options", "plan")
 
-    def __init__(self, kernel: Any, plan: AdjointPlan | str, *options: Any) -> None:
+    def __init__(self, op: str, kernel: Any, plan: AdjointPlan | str, *options: Any) -> None:
         """``plan``: what is launched, or why nothing is. ``options``: the launcher's, after the kernel's signature."""
-        self.kernel, self.plan, self.options = kernel, plan, options
+        self.op, self.kernel, self.plan, self.options = op, kernel, plan, options
         self._launcher: Launcher | None = None
 
     @property
@@ -80,35 +79,36 @@ class Reverse:
         if isinstance(self.plan, str):
             raise GradientError(self.plan)
         if self._launcher is None:
-            made = adjoint_kernel(self.kernel, self.plan)
+            made = adjoint_kernel(self.op, self.kernel, self.plan)
             self._launcher = Launcher(inspect_kernel(made.kernel), *self.options)
         return self._launcher
 
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         launcher = self.launcher
         assert not isinstance(self.plan, str)
-        if math.prod(dims) == 0:
-            return
+        made = adjoint_kernel(self.op, self.kernel, self.plan)
         if not launcher.is_loaded(device):
             try:
                 launcher.preload(device)
+                if made.counts is not None:
+                    warp_code.build(made.counts, *launcher.place(device))
             except Exception as error:
-                raise _failed(self.kernel, self.plan, _made.get(warp_source.definition(self.kernel)), error) from error
-        if not self.counts:
+                raise _failed(self.op, self.kernel, self.plan, made, error) from error
+        if made.counts is None:
             launcher.adjoint(device, dims, arguments, adjoints)
-            return
-        given, cotangents = (
-            warp_types.unpack_arguments(self.kernel, b, launcher.layout.offsets) for b in (arguments, adjoints)
-        )
-        warp_device, block_dim = launcher.place(device)
-        stream = devices.current_stream(device, warp_device)
-        made = adjoint_kernel(self.kernel, self.plan)
-        options = {"dim": dims or (1,), "device": warp_device, "stream": stream, "block_dim": block_dim}
-        launch_kept(made, self.plan, given, cotangents, device, options)
+        else:
+            warp_device, block_dim = launcher.place(device)
+            options = {"dim": dims or (1,), "block_dim": block_dim, "device": warp_device}
+            options["stream"] = devices.current_stream(device, warp_device)
+            offsets = launcher.layout.offsets
+            given, cotangents = (
+                warp_types.unpack_arguments(self.kernel, packed, offsets) for packed in (arguments, adjoints)
+            )
+            launch_kept(self.op, made, given, cotangents, device, options)
 
     @property
     def counts(self) -> bool:
-        """What is launched has to be told of how much it will keep."""
+        """A launch has to count first how much it will keep."""
         return not isinstance(self.plan, str) and bool(self.plan.kept)
 
     @property

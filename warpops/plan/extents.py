@@ -221,6 +221,7 @@ class _Deriver(Bounds):
                         continue
                     found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
             if len(found) > 1:
+                self.check_names(())  # a size that nothing binds isn't one to choose
                 options = " or ".join(f"'{size}' ({why})" for size, why in found.items())
                 raise self.fail(f"coordinate {coordinate} of wp.tid() may run over {options}; say which with dim")
             if found:
@@ -309,7 +310,7 @@ class _Deriver(Bounds):
         ints = {
             leaf.label
             for leaf in self.kernel.leaves
-            if (leaf.is_integral or (leaf.kind == "number" and leaf.scalar is None))
+            if (leaf.is_integral or (leaf.is_number and leaf.scalar is None))
             and leaf.label not in self.declaration.tensor_scalars
         }
         sizes = ints | set(self.declaration.sizes)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import cast
 
 from ..effects import ArrayEffects, Effects, Premise
-from ..errors import SignatureError
+from ..errors import SignatureError, did_you_mean
 from ..kernel.signature import KernelSignature, Leaf
 from .declaration import Callback, Declaration
 from .extents import Extents
@@ -84,8 +83,7 @@ def check_inits(kernel: KernelSignature, declaration: Declaration, effects: Effe
     for label, value in declaration.inits:
         slot = by_label.get(label)
         if slot is None or slot.role != "output":
-            close = difflib.get_close_matches(label, [s.label for s in slots if s.role == "output"], 1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
+            hint = did_you_mean(label, [s.label for s in slots if s.role == "output"])
             raise SignatureError(f"{kernel.name}: init names '{label}', which is no fresh output{hint}")
         _check_number(kernel, slot, value)
     for slot in slots:

@@ -71,6 +71,11 @@ class Slot:
         return self.role in ("output", "scratch")
 
     @property
+    def changes(self) -> bool:
+        """A given array that the launch writes to: in place, or in a copy that the op returns."""
+        return self.role in ("mutated", "inout")
+
+    @property
     def is_input(self) -> bool:
         """It is a value of the op's schema."""
         return not self.fresh
@@ -211,6 +216,14 @@ class OpPlan:
         return tuple(slot for slot in self.slots if slot.saved)
 
     @cached_property
+    def extremes(self) -> tuple[Slot, ...]:
+        """Outputs that hold the largest, or the smallest, of what threads give: the tangent is the winner's, which is known
+        once they hold it."""
+        known = self.effects.arrays
+        found = (s for s in self.result_slots if s.role == "output" and s.saved and s.differentiable)
+        return tuple(s for s in found if not s.leaf.component and known[s.label].is_extreme)
+
+    @cached_property
     def temporaries(self) -> tuple[Slot, ...]:
         """Arrays that gradients pass through without being inputs or results."""
         return tuple(s for s in self.slots if s.role in ("scratch", "mutated") and s.leaf.differentiable)
@@ -251,8 +264,7 @@ class OpPlan:
     def written_back(self) -> tuple[Slot, ...]:
         """The given arrays whose adjoint needs what the launch left in them. What they held before is saved too: the
         derivatives of the gradient start from that."""
-        wanted = ("inout", "mutated") if self.gradient == "adjoint" else ()
-        return tuple(s for s in self.inputs if s.role in wanted and s.state == "after")
+        return tuple(s for s in self.inputs if s.changes and s.state == "after" and self.gradient == "adjoint")
 
     def adjoint_data(self, slot: Slot) -> Literal["as it is", "copied", "made again"]:
         """What the adjoint launch gets for an array's data, of what was saved: what runs again in it may write there.
@@ -260,9 +272,9 @@ class OpPlan:
         A function repeats what it did from the state before the launch: a fresh array is made again, and of a given one
         that state is what was saved. What native code does nobody knows, so a fresh array is as the launch left it.
         """
-        if slot.role not in ("output", "scratch", "inout", "mutated"):
+        if not slot.fresh and not slot.changes:
             return "as it is"
-        if slot.state == "before" and slot.role in ("output", "scratch"):
+        if slot.state == "before" and slot.fresh:
             return "made again"
         return "copied" if slot.replayed or self.effects.opaque else "as it is"
 
@@ -318,10 +330,7 @@ class OpPlan:
         limits = (limit for cover in self.extents.covers for limit in cover.bounds)
         more = (limit for reach in self.extents.reaches for limit in reach.limits)
         names |= {limit.base for limit in (*limits, *more) if isinstance(limit.base, str)}
-        launch = () if callable(self.extents.launch) else self.extents.launch
-        shapes = [shape for shape in self.extents.shapes.values() if not callable(shape)]
-        for dims in (launch, *shapes, *self.extents.dims.values()):
-            names |= {name for dim in dims if dim is not None for name in dim.names()}
+        names |= self.size_names
         return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
 
     @cached_property

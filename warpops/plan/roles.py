@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from ..effects import ArrayEffects, Effects
-from ..errors import SignatureError
+from ..effects import ArrayEffects, AxisUse, Effects
+from ..errors import SignatureError, did_you_mean
 from ..kernel.signature import KernelSignature, Leaf
 from .declaration import Declaration
 from .sizes import unused
@@ -160,13 +159,9 @@ def _check_names(kernel: KernelSignature, declaration: Declaration, leaves: dict
             if name in structs:
                 fields = ", ".join(a for a in leaves if a.startswith(name + "."))
                 raise SignatureError(f"{kernel.name}: {where} names the struct '{name}'; name its fields: {fields}")
-            close = difflib.get_close_matches(name, arrays if want_array else list(leaves), 1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
+            hint = did_you_mean(name, arrays if want_array else leaves, ".")
             raise SignatureError(
                 f"{kernel.name}: {where} names '{name}', which is no argument of the kernel{hint} "
-                f"Its arguments are {', '.join(leaves)} ({kernel.file}:{kernel.line})"
-                if hint
-                else f"{kernel.name}: {where} names '{name}', which is no argument of the kernel. "
                 f"Its arguments are {', '.join(leaves)} ({kernel.file}:{kernel.line})"
             )
     for name in declaration.tensor_scalars:
@@ -230,7 +225,7 @@ def _check_against_kernel(
                 f"on the right (fresh output), on both sides (in-out), or in mutates (changed in place)"
             )
         touched = known.written or known.escapes or effects.opaque
-        if role in ("output", "inout", "mutated") and not touched:
+        if role in ("output", "inout", "mutated") and not touched and not declaration.derived:
             what = {"output": "an output", "inout": "in-out", "mutated": "in mutates"}[role]
             raise SignatureError(
                 f"{kernel.name}: '{leaf.label}' is declared {what}, and the kernel never writes it "
@@ -278,7 +273,7 @@ def _suggest(kernel: KernelSignature, effects: Effects, roles: dict[str, Role], 
         elif roles.get(leaf.name) == "input":
             inputs.append(term)
             bound += dims
-    free = [size for size in dict.fromkeys(used) if size not in bound]
+    free = [size for size in dict.fromkeys(used) if size not in bound and not size.isdigit()]
     sizes = f', sizes="{", ".join(free)}"' if free else ""
     return f'@warp_op("{", ".join(inputs)} -> {", ".join(outputs) or "..."}"{sizes})'
 
@@ -288,4 +283,7 @@ def _size_name(leaf: Leaf, axis: int, known: ArrayEffects | None) -> str:
         coordinate = known.axes[axis].coordinate
         if coordinate is not None and not known.axes[axis].offset:
             return "nmkl"[coordinate]
+        constants = known.axes[axis].constants
+        if known.atomics and constants and known.axes[axis] == AxisUse(constants=constants):
+            return str(max(constants) + 1)  # a sum in a few elements
     return f"{leaf.name}{axis}" if leaf.ndim > 1 else f"{leaf.name}_size"

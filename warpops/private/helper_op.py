@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import locks
+from . import locks, torch_registry
 
 _lock = locks.reentrant()
 
@@ -45,5 +45,5 @@ class HelperOp:
         library.define(self._schema, tags=self._tags)
         for key, kernel in self._kernels.items():
             library.impl(name, kernel, key)
-        torch.library.register_fake(f"warpops::{name}", self._fake, lib=library)
+        torch_registry.register_fake(library, f"warpops::{name}", self._fake)
         return getattr(torch.ops.warpops, name).default, library

@@ -17,7 +17,7 @@ PATIENCE = 2.0
 @contextlib.contextmanager
 def while_building(module: Any, device: Any) -> Iterator[None]:
     """Say so on the standard error stream where it takes long, unless Warp was told to be quiet."""
-    if getattr(wp.config, "log_level", 0) > getattr(wp, "LOG_INFO", 0) or getattr(wp.config, "quiet", False):
+    if wp.config.log_level > wp.LOG_INFO or vars(wp.config).get("quiet"):  # asked by its name, it warns
         yield
         return
     text = f"warpops: Warp is building the module {module.name} for {device}; it is kept in Warp's cache\n"

@@ -22,19 +22,16 @@ grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 # --- transforms -------------------------------------------------------------------------------------------------------
 
 
-class _WithoutRule(torch.autograd.Function):
-    """One that torch.func refuses, for having no ``setup_context``."""
-
-    @staticmethod
-    def forward(ctx: Any) -> None:
-        return None
+_asked = torch.empty(0, device="cpu")
 
 
 def _level_by_refusal() -> Any:
+    """A leaf can't be told to require grad, nor not to, inside of a transform."""
     try:
-        return _WithoutRule.apply()  # type: ignore[no-untyped-call]
+        _asked.requires_grad_(False)
     except RuntimeError as error:
         return error
+    return None
 
 
 functorch_level: Callable[[], Any] = either(lambda: torch._C._functorch.peek_interpreter_stack, _level_by_refusal)
@@ -122,7 +119,27 @@ def _short_level() -> Any:
     return _forward_ad
 
 
-forward_ad: Any = either(_short_level, types.SimpleNamespace(_current_level=0))
+class _LevelByRefusal:
+    """What is no tensor can be unpacked outside of all levels alone."""
+
+    @property
+    def _current_level(self) -> int:
+        try:
+            _forward_ad.unpack_dual(None)
+        except Exception:  # a mode that traces may raise another one than TypeError
+            return 0
+        return -1
+
+
+def _public_level() -> Any:
+    level = _LevelByRefusal()
+    with _forward_ad.dual_level():
+        if level._current_level < 0:
+            raise NotImplementedError("no level that shows")
+    return level
+
+
+forward_ad: Any = either(_short_level, None) or found(_public_level, types.SimpleNamespace(_current_level=0))
 """Its ``_current_level`` is negative where no tensor can have a tangent; where that is unknown, each tensor is asked."""
 
 
@@ -203,7 +220,8 @@ AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 """The kinds of devices that the public operator has a cast for, and the keys that it is dispatched by."""
 
 autocast_active: Callable[[], bool] = either(
-    lambda: torch._C._is_any_autocast_enabled, lambda: any(map(torch.is_autocast_enabled, AUTOCAST))
+    lambda: torch._C._is_any_autocast_enabled,
+    lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
 )
 
 
@@ -280,19 +298,27 @@ cached_graphs: Callable[[Callable[..., Any]], int] = found(_short_count, lambda 
 """How many compiled forms of a function Dynamo keeps: one per set of guards. 0 where nobody knows."""
 
 
-def _short_require() -> Callable[..., None]:
-    require: Callable[..., None] = torch._check_with
-    require(ValueError, True, str)
-    return require
-
-
-def _require(error: type[Exception], condition: Any, message: Callable[[], str]) -> None:
+def _require_of_its_own(error: type[Exception], condition: Any, message: Callable[[], str]) -> None:
     if not condition:
         raise error(message())
 
 
-require: Callable[[type[Exception], Any, Callable[[], str]], None] = either(_short_require, _require)
-"""Raise an error unless a condition holds; one on a size that isn't known yet holds, and is checked in the graph."""
+@functools.cache
+def _requirer() -> Callable[[type[Exception], Any, Callable[[], str]], None]:
+    """Chosen at the first symbol: what it imports is a good part of PyTorch."""
+
+    def short() -> Callable[..., None]:
+        made: Callable[..., None] = torch._check_with
+        made(ValueError, True, str)
+        return made
+
+    chosen: Callable[..., None] = either(short, _require_of_its_own)
+    return chosen
+
+
+def require(error: type[Exception], condition: Any, message: Callable[[], str]) -> None:
+    """Raise an error unless a condition holds; one on a size that isn't known yet holds, and is checked in the graph."""
+    _requirer()(error, condition, message)
 
 
 def replicates_implicitly(kind: Any) -> bool:

@@ -264,33 +264,39 @@ class Rules:
         return getattr(self.own, name)
 
 
-def _short_python_side() -> Callable[..., None]:
+def _short_python_side() -> tuple[Callable[..., None], Callable[..., None]]:
     entries, kernel = torch._library.simple_registry.singleton, torch._library.utils.Kernel
     entries.find, entries._data  # noqa: B018  # of another registry either is gone
 
-    def register(library: Any, name: str, fake: Callable[..., Any], rules: Rules) -> None:
-        entry = entries.find(name)
-        entry.fake_impl.kernels.append(kernel(fake, "warpops"))
+    def fake_kernel(library: Any, name: str, fake: Callable[..., Any]) -> None:
+        entries.find(name).fake_impl.kernels.append(kernel(fake, "warpops"))
         library.impl(name, fake, "Meta")
+
+    def dispatch_rules(library: Any, name: str, rules: Rules) -> None:
+        entry = entries.find(name)
         rules.own = entry.torch_dispatch_rules
         entry.torch_dispatch_rules = rules  # type: ignore[assignment]
 
-    return register
+    return fake_kernel, dispatch_rules
 
 
-def _public_python_side(library: Any, name: str, fake: Callable[..., Any], rules: Rules) -> None:
+def _public_fake_kernel(library: Any, name: str, fake: Callable[..., Any]) -> None:
     torch.library.register_fake(name, fake, lib=library)
+
+
+def _public_dispatch_rules(library: Any, name: str, rules: Rules) -> None:
     for kind in rules.classes():
         torch.library.register_torch_dispatch(name, kind, rules.of_class(kind), lib=library)
 
 
-register_python_side: Callable[[Any, str, Callable[..., Any], Rules], None] = either(
-    _short_python_side, _public_python_side
-)
+register_fake: Callable[[Any, str, Callable[..., Any]], None]
+register_dispatch: Callable[[Any, str, Rules], None]
+register_fake, register_dispatch = either(_short_python_side, (_public_fake_kernel, _public_dispatch_rules))
 """What PyTorch keeps of an operator outside of its dispatcher: its fake kernel, its rules for tensor subclasses.
 
-The short way is what ``torch.library.register_fake`` and ``register_torch_dispatch`` do, without a look at the caller's
-source file, without an undoing of each, since ``destroy`` drops the whole entry, and for classes that needn't exist yet.
+The short ways are what ``torch.library.register_fake`` and ``register_torch_dispatch`` do, without a look at the caller's
+source file, for which Python goes through all modules, without an undoing of each, since ``destroy`` drops the whole entry,
+and for classes that needn't exist yet.
 """
 
 

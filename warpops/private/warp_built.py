@@ -11,7 +11,7 @@ import warp._src.codegen as _codegen
 import warp._src.context as _context
 import warp._src.types as _types
 
-from .warp_code import loading
+from .warp_code import copy_of, loading, module_like
 
 
 def local_types(kernel: Any) -> list[tuple[Any, Any, dict[str, Any], list[Any]]]:
@@ -22,16 +22,8 @@ def local_types(kernel: Any) -> list[tuple[Any, Any, dict[str, Any], list[Any]]]
         results. A generic function is there once for each set of types.
     """
     with loading:
-        module = _context.Module(f"{kernel.module.name}_types", None)
-        module.options = dict(kernel.module.options)
-        copy = _context.Kernel(
-            func=kernel.func,
-            key=kernel.key,
-            module=module,
-            options=dict(kernel.options),
-            code_transformers=kernel.adj.transformers,
-            source=kernel.adj.source,
-        )
+        module = module_like(kernel.module, "types")
+        copy = copy_of(kernel, module)
         if copy.is_generic:
             copy = copy.add_overload([argument.type for argument in kernel.adj.args])
         resolve = getattr(module, "resolve_options", None)

@@ -182,70 +182,73 @@ def _take() -> Any:
     return watcher
 
 
-class _Binder:
+@functools.lru_cache(maxsize=64)
+def _parameters(original: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of a function's parameters, and the defaults."""
+    parameters = inspect.signature(original).parameters.values()
+    return tuple(p.name for p in parameters), {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def _bound(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """A call's arguments by name, defaults included. What doesn't fit is told by the original's own ``TypeError``."""
-
-    def __init__(self, original: Callable[..., Any]) -> None:
-        parameters = inspect.signature(original).parameters.values()
-        self.original = original
-        self.names = tuple(parameter.name for parameter in parameters)
-        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        call = {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
-        if len(call) != len(self.names) or len(args) > len(self.names):
-            self.original(*args, **kwargs)
-        return call
-
-
-@functools.lru_cache(maxsize=64)
-def _watched_launch(name: str, original: Any) -> Any:
-    bind = _Binder(original)
-
-    @functools.wraps(original)
-    def launch(*args: Any, **kwargs: Any) -> Any:
-        watcher = _take()
-        if watcher is None:
-            return original(*args, **kwargs)
-        try:
-            return watcher.launch(original, bind(args, kwargs))
-        finally:
-            _local.watcher = watcher
-
-    return launch
-
-
-@functools.lru_cache(maxsize=64)
-def _watched_call(name: str, original: Any) -> Any:
-    bind = _Binder(original)
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        watcher = _take()
-        if watcher is None:
-            return original(*args, **kwargs)
-        try:
-            return watcher.call(name, original, bind(args, kwargs))
-        finally:
-            _local.watcher = watcher
-
+    names, defaults = _parameters(original)
+    call = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+    if len(call) != len(names) or len(args) > len(names):
+        original(*args, **kwargs)
     return call
 
 
-@functools.lru_cache(maxsize=64)
-def _read(name: str, original: Any) -> Any:
-    @functools.wraps(original)
-    def read(array: Any, *args: Any, **kwargs: Any) -> Any:
-        watcher = _take()
-        if watcher is None:
-            return original(array, *args, **kwargs)
-        try:
-            watcher.read(name, array)
-            return original(array, *args, **kwargs)
-        finally:
-            _local.watcher = watcher
+Tell = Callable[..., Any]
+"""Of the watcher, the function's name, itself, and a call's arguments and keywords."""
 
-    return read
+
+def _watched(tell: Tell) -> Callable[[str, Any], Any]:
+    """What makes wrappers of Warp's functions, which tell this thread's watcher; meanwhile those are themselves."""
+
+    @functools.lru_cache(maxsize=64)
+    def wrapper(name: str, original: Any) -> Any:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            watcher = _take()
+            if watcher is None:
+                return original(*args, **kwargs)
+            try:
+                return tell(watcher, name, original, args, kwargs)
+            finally:
+                _local.watcher = watcher
+
+        return call
+
+    return wrapper
+
+
+@_watched
+def _watched_launch(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    return watcher.launch(original, _bound(original, args, kwargs))
+
+
+@_watched
+def _watched_call(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    return watcher.call(name, original, _bound(original, args, kwargs))
+
+
+@_watched
+def _read(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    watcher.read(name, args[0])
+    return original(*args, **kwargs)
+
+
+@_watched
+def _making(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) -> None:
+    original(*args, **kwargs)
+    call = _bound(original, args, kwargs)
+    watcher.made(call.pop("self"), call)
+
+
+@_watched
+def _changing(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    call = _bound(original, args, kwargs)
+    return watcher.change(call.pop("self"), original, call)
 
 
 @functools.lru_cache(maxsize=64)
@@ -277,42 +280,6 @@ def _emptying(name: str, original: Any) -> Any:
         return array
 
     return make
-
-
-@functools.lru_cache(maxsize=64)
-def _making(name: str, original: Any) -> Any:
-    bind = _Binder(original)
-
-    @functools.wraps(original)
-    def make(*args: Any, **kwargs: Any) -> None:
-        watcher = _take()
-        try:
-            original(*args, **kwargs)
-            if watcher is not None:
-                call = bind(args, kwargs)
-                watcher.made(call.pop("self"), call)
-        finally:
-            _local.watcher = watcher
-
-    return make
-
-
-@functools.lru_cache(maxsize=64)
-def _changing(name: str, original: Any) -> Any:
-    bind = _Binder(original)
-
-    @functools.wraps(original)
-    def change(*args: Any, **kwargs: Any) -> Any:
-        watcher = _take()
-        if watcher is None:
-            return original(*args, **kwargs)
-        try:
-            call = bind(args, kwargs)
-            return watcher.change(call.pop("self"), original, call)
-        finally:
-            _local.watcher = watcher
-
-    return change
 
 
 def _guard(function: str, name: str, original: Any) -> Any:

@@ -9,6 +9,7 @@ import ctypes
 import inspect
 import itertools
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import warp as wp
@@ -34,16 +35,16 @@ def backward_enabled(kernel: Any) -> bool:
     return bool(own)
 
 
-def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
-    """A generic kernel for concrete argument types, as a copy in a module of its own. ``op`` is the name for messages.
+def module_like(module: Any, name: str) -> Any:
+    """A module with the options of another one, and a name after it."""
+    made = _context.Module(f"{module.name}_{name}", None)
+    made.options = dict(module.options)
+    return made
 
-    Warp builds all overloads of a module together, so that one which can't be built would take the rest with it.
-    """
-    module = _context.Module(f"{kernel.module.name}_{kernel.key.split('.')[-1]}", None)
-    module.options = dict(kernel.module.options)
-    # Code on the CPU is found by the module's name and this number, which starts at zero in each module.
-    module.cpu_exec_id = next(_exec_ids)
-    copy = _context.Kernel(
+
+def copy_of(kernel: Any, module: Any) -> Any:
+    """A kernel of the same source in another module."""
+    return _context.Kernel(
         func=kernel.func,
         key=kernel.key,
         module=module,
@@ -51,10 +52,34 @@ def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
         code_transformers=kernel.adj.transformers,
         source=kernel.adj.source,
     )
+
+
+def specialize(op: str, kernel: Any, types: list[Any]) -> Any:
+    """A generic kernel for concrete argument types, as a copy in a module of its own. ``op`` is the name for messages.
+
+    Warp builds all overloads of a module together, so that one which can't be built would take the rest with it.
+    """
+    module = module_like(kernel.module, kernel.key.split(".")[-1])
+    # Code on the CPU is found by the module's name and this number, which starts at zero in each module.
+    module.cpu_exec_id = next(_exec_ids)
+    copy = copy_of(kernel, module)
     concrete = copy.add_overload(types)
     concrete.adj.fun_lineno = kernel.adj.fun_lineno  # a source that is given begins at line 1
-    concrete.op_name = op
+    told = ", ".join(f"'{name}': {type_name(warp_type)}" for name, warp_type in argument_types(concrete))
+    title = f"{op}: the generic kernel can't be built for the types of this call ({told}; wp.overload declares others)"
+    unless_built(concrete, lambda error: ArgumentError(f"{title}: {error}"))
     return concrete
+
+
+def unless_built(kernel: Any, say: Callable[[object], Exception]) -> None:
+    """Have a kernel that Warp can't build say so in words of its own, of Warp's."""
+    kernel.say_unbuilt = say
+
+
+def build(kernel: Any, device: Any, block_dim: int | None) -> None:
+    """Build and load a kernel's module for one of Warp's devices, whatever Warp raises."""
+    with while_building(kernel.module, device):
+        kernel.module.load(device, resolved_block_dim(device, block_dim))
 
 
 def share_scalars(left: Any, right: Any) -> bool:
@@ -116,25 +141,23 @@ class Compiled:
 
     def _load(self, last: bool = False) -> Loaded:
         # Until Warp 1.16 a second attempt may build something else out of what the first one left.
-        failed = getattr(self.kernel, "build_error", None)
-        if failed is not None:
-            raise ArgumentError(failed)
+        say, failed = (getattr(self.kernel, name, None) for name in ("say_unbuilt", "build_error"))
+        if say is not None and failed is not None:
+            raise say(failed)
         hashers = self.module.hashers
         try:
             with while_building(self.module, self.device):
                 found = self.module.load(self.device, self.block_dim)
         except Exception as error:
-            if getattr(self.kernel, "op_name", None) is None:
+            if say is None:
                 raise
-            types = ", ".join(f"'{name}': {type_name(warp_type)}" for name, warp_type in argument_types(self.kernel))
-            title = f"{self.kernel.op_name}: the generic kernel can't be built for the types of this call"
-            self.kernel.build_error = f"{title} ({types}; wp.overload declares others): {error}"
-            raise ArgumentError(self.kernel.build_error) from error
+            self.kernel.build_error = str(error)
+            raise say(error) from error
         if not found:
             raise RuntimeError(f"Warp failed to load the module {self.module.name} on {self.device}")
         try:
             hooks = found.get_kernel_hooks(self.kernel)
-        except KeyError:
+        except (KeyError, RuntimeError):  # of its hash, until Warp 1.17
             if last:
                 raise
             # Another thread was building the module when the kernel came into it: Warp took that for all there is.

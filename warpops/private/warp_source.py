@@ -153,7 +153,8 @@ def overload(name: str, given: tuple[Any, ...]) -> Overload:
 
 def _takes(function: Any, given: tuple[Any, ...]) -> bool:
     wanted = tuple(function.input_types.values())
-    if len(given) > len(wanted):
+    needed = [n for n in function.input_types if n not in (getattr(function, "defaults", None) or {})]
+    if not len(needed) <= len(given) <= len(wanted):
         return False
     return all(t is None or _types.types_equal_generic(w, t) for w, t in zip(wanted, given, strict=False))
 

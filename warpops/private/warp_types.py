@@ -17,8 +17,16 @@ import warp._src.types as _types
 RETAIN_GRAD = 1
 """Bit 0 of a descriptor's flags: a store leaves the adjoint in place."""
 
-CONDITIONAL_LOSES_LOADS = tuple(int(part) for part in wp.config.version.split(".")[:2]) < (1, 17)
+_VERSION = tuple(int(part) for part in wp.config.version.split(".")[:2])
+
+CONDITIONAL_LOSES_LOADS = _VERSION < (1, 17)
 """This Warp passes no gradient to an array element that is a branch of a conditional expression by itself."""
+
+COMPONENTS_ARE_STORED_AGAIN = _VERSION < (1, 18)
+"""This Warp's adjoint stores components of elements again, into arrays that needn't be there, and adds to none."""
+
+CONTINUES_ARE_UNROLLED = _VERSION >= (1, 19)
+"""This Warp unrolls a loop that has a ``continue``."""
 
 
 _FLOATS = (wp.float16, wp.float32, wp.float64, getattr(wp, "bfloat16", wp.float16), float)

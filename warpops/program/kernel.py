@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..effects import ArrayEffects, Effects, Site
@@ -19,14 +20,24 @@ from ..private import warp_types as private_warp_types
 from .reads import Reads, reads_of
 
 
+@dataclass(frozen=True)
+class Makers:
+    """What is made of a program by files that know of programs."""
+
+    step: Callable[[str, OpPlan], Step]
+    """What its op's launches are in the text."""
+    tangent: Callable[[Program, Mapping[str, str], frozenset[str]], Program]
+
+
 class Program(warp_source.Defined):
     """A program's function with its types: what a ``wp.Kernel`` is to a kernel's op."""
 
     apart = False
     """Its run tells its arguments by where they are, so that no two inputs may share memory."""
 
-    def __init__(self, function: Callable[..., None], arguments: list[tuple[str, Any]]) -> None:
+    def __init__(self, function: Callable[..., None], arguments: list[tuple[str, Any]], makers: Makers) -> None:
         self.func = function
+        self.makers = makers
         self.key = function.__name__
         super().__init__(function, arguments)
         self.options: dict[str, Any] = {"enable_backward": True}
@@ -67,9 +78,7 @@ class Program(warp_source.Defined):
 
     def step(self, op: str, plan: OpPlan) -> Step:
         """What its op's launches are in the text."""
-        from .emit import run_step
-
-        return run_step(op, plan)
+        return self.makers.step(op, plan)
 
     def tangent(self, twins: Mapping[str, str], zero: frozenset[str]) -> Program:
         """The program of values and tangents.
@@ -78,17 +87,15 @@ class Program(warp_source.Defined):
             twins: by an array's label, the argument that is its tangent.
             zero: the arrays, by label, whose tangent is zero before the program runs.
         """
-        from .tangent import TangentProgram
-
-        return TangentProgram(self, twins, zero)
+        return self.makers.tangent(self, twins, zero)
 
     def add_overload(self, warp_types: list[Any]) -> Program:
         """The program for concrete types, as for a generic kernel."""
         labels = [name for name, _ in private_warp_types.argument_types(self)]
-        return Program(self.func, list(zip(labels, warp_types, strict=True)))
+        return Program(self.func, list(zip(labels, warp_types, strict=True)), self.makers)
 
 
-def as_program(function: Any) -> Program:
+def as_program(function: Any, makers: Makers) -> Program:
     """A program of an annotated function."""
     if not isinstance(function, types.FunctionType):
         advice = "; for one kernel use warp_op" if private_warp_types.is_kernel(function) else ""
@@ -109,7 +116,7 @@ def as_program(function: Any) -> Program:
             f"{function.__name__}: the argument '{missing[0]}' has no annotation; annotate it as a kernel's, as in "
             f"{missing[0]}: wp.array[float] {where}"
         )
-    return Program(function, [(name, found[name]) for name in code.co_varnames[: code.co_argcount]])
+    return Program(function, [(name, found[name]) for name in code.co_varnames[: code.co_argcount]], makers)
 
 
 def program_signature(program: Program) -> KernelSignature:

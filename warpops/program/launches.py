@@ -81,3 +81,15 @@ def settled(argument: Any, values: dict[int, Value], flows: bool) -> Any:
             argument.cls, {name: settled(value, values, flows) for name, value in argument.fields.items()}
         )
     return argument
+
+
+def rebuilt(argument: Any, device: Any, private: list[Any]) -> Any:
+    """An argument of a recorded launch as its adjoint takes it; what is made for that goes into ``private``."""
+    if isinstance(argument, Ref):
+        return argument.array(device, private)
+    if isinstance(argument, StructValue):
+        instance = argument.cls()
+        for name, value in argument.fields.items():
+            setattr(instance, name, rebuilt(value, device, private))
+        return instance
+    return argument

@@ -14,13 +14,13 @@ from ..effects import Effects
 from ..errors import GradientError, SignatureError
 from ..launch import switch
 from ..launch.kept import launch_kept
-from ..launch.reverse import adjoint_kernel, load
+from ..launch.reverse import load
 from ..private import warp_code, warp_types
 from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
 from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
 from .checks import advice_on, check_followed, check_handles, check_launch, leaves, warn_once
-from .launches import Called, Launched, StructValue, frozen, refs_in, settled
+from .launches import Called, Launched, StructValue, frozen, rebuilt, refs_in, settled
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 from .take import Take
 
@@ -372,10 +372,10 @@ class Run:
             )
         title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
         check_unchanged(title, list(event.objects), [(held,) for held in event.objects.values()])
-        if choice.plan is not None:
-            kernel = load(kernel, choice.plan, self.device, event.options.get("block_dim"))
+        plan, block_dim = choice.plan, event.options.get("block_dim")
+        made = None if plan is None else load(title, kernel, plan, self.device, block_dim)
         private: list[Any] = []
-        arrays = [self._rebuild(argument, private) for argument in event.arguments]
+        arrays = [rebuilt(argument, self.device, private) for argument in event.arguments]
         adjoints: list[Any] = []
         for (label, _), array in zip(warp_types.argument_types(event.kernel), arrays, strict=True):
             known = choice.effects.arrays.get(label)
@@ -387,25 +387,14 @@ class Run:
                 adjoints.append(None if known is not None and known.attached_alone else array.grad)
             else:
                 adjoints.append(array._cls() if is_struct_instance(array) else None)
-        if choice.plan is not None and choice.plan.kept:
+        call = {"dim": event.dim, "stream": self.stream, "record_tape": False, **event.options}
+        if made is not None and made.counts is not None:
             if self.take is not None:
                 self.take.refuse("a gradient that keeps what stores overwrite")
-            made = adjoint_kernel(event.kernel, choice.plan)
-            options = {"dim": event.dim, "device": self.device, "stream": self.stream, **event.options}
-            launch_kept(made, choice.plan, arrays, adjoints, torch.device(wp.device_to_torch(self.device)), options)
+            launch_kept(title, made, arrays, adjoints, torch.device(wp.device_to_torch(self.device)), call)
             return
-        call = {"kernel": kernel, "dim": event.dim, "inputs": arrays, "adj_inputs": adjoints, "stream": self.stream}
-        call |= {"adjoint": True, "record_tape": False, **event.options}
+        kernel = kernel if made is None else made.kernel
+        call |= {"kernel": kernel, "inputs": arrays, "adj_inputs": adjoints, "adjoint": True}
         _, uses = uses_of(event.kernel)
         read = {label: array for label, array in leaves(kernel, tuple(arrays)) if uses.get(label, Use()).is_read_again}
         self._launch(wp.launch, call, read, None)
-
-    def _rebuild(self, argument: Any, private: list[Any]) -> Any:
-        if isinstance(argument, Ref):
-            return argument.array(self.device, private)
-        if isinstance(argument, StructValue):
-            instance = argument.cls()
-            for name, value in argument.fields.items():
-                setattr(instance, name, self._rebuild(value, private))
-            return instance
-        return argument

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import warp as wp
 
-from ..arguments.kinds import check_slot
+from ..arguments.kinds import check_slot, kind_of
 from ..arguments.ran import Ran, note_ran
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature
@@ -93,7 +93,7 @@ class Runner:
         for index in self._arrays:
             if values[index] is not None:
                 working[index] = values[index].contiguous()
-                if self._slots[index].role in ("inout", "mutated") or overlaps(working[index], own):
+                if self._slots[index].changes or overlaps(working[index], own):
                     working[index] = working[index].clone()
                 own.append(working[index])
         buffers = [None if gradient is None else gradient.contiguous() for gradient in gradients]
@@ -108,8 +108,8 @@ class Runner:
                 slot, buffer = self._slots[index], buffers[index]
                 if working[index] is None:
                     continue
-                wanted = buffer is not None and slot.role in ("input", "inout")
-                arrived = buffer is not None and slot.role in ("output", "inout")
+                wanted = buffer is not None and slot.is_input
+                arrived = buffer is not None and slot.is_result
                 run.add(slot.label, working[index], slot.role == "input", buffer, active=wanted, reached=arrived)
             with self._on(device):
                 ran = self._call(run, working)
@@ -199,11 +199,7 @@ class Runner:
         if slot.is_array:
             null = value is None or (slot.nullable and value.numel() == 0)
             return None if null else array_of(value, warp_type.dtype, slot.leaf.ndim, run.device)
-        if slot.leaf.kind == "vector":
-            return warp_type(*value)
-        if slot.leaf.kind == "handle":
-            return value & 0xFFFFFFFFFFFFFFFF
-        return value
+        return kind_of(slot).native(warp_type, value)
 
     def check_numbers(self, values: dict[str, Any]) -> None:
         """Every number fits its type."""

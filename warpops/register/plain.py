@@ -89,5 +89,6 @@ def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], _Lease]:
         implement(key, run_plain_cast)
     rules = Rules(functools.partial(by_name.get, plain.name), "")
     operators.shims.append(Shim(fake_plain, plain))
-    torch_registry.register_python_side(library, plain.name, operators.shims[-1], rules)
+    torch_registry.register_fake(library, plain.name, operators.shims[-1])
+    torch_registry.register_dispatch(library, plain.name, rules)
     return {basename: plain.overload}, plain.lease

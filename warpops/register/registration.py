@@ -1,8 +1,9 @@
 """Registering one op with PyTorch: schemas, kernels, fake kernels, autograd, autocast.
 
 Five operators per op. The public one is functional and differentiable. Two raw ones, forward and backward, are functional
-and serve eager mode. Two more write into given buffers and serve compiled code, where Inductor plans the buffers. The
-overload's name of each is the hash of the contract.
+and serve eager mode. Two more write into given buffers and serve compiled code, where Inductor plans the buffers. Where
+short ways are forbidden there is a sixth, the raw forward less what it does for autograd. The overload's name of each is the
+hash of the contract.
 """
 
 from __future__ import annotations
@@ -34,17 +35,21 @@ from ..calls.parts import Parts
 from ..calls.remember import backward_into, forward_into
 from ..calls.traced import fake_backward, fake_forward, fake_into, fake_public
 from ..calls.ways import Lease, Ops, OwnBackward, Ways, by_key
-from ..emit.call import CallWriter
+from ..emit.call import write_call
 from ..emit.schema import Schemas
+from ..emit.writer import OpWriter
 from ..errors import SignatureError
 from ..plan.model import OpPlan
 from ..private import torch_modes, torch_registry
+from ..private.short import FAST
 from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .plain import check_free, follow
-from .unregister import Registered, Shim, quiet, register
+from .unregister import Registered, Shim, first_of_its_name, quiet, register
 
+OPERATORS = {"": "public", "_fwd": "forward", "_fwd_": "forward_into", "_bwd": "backward", "_bwd_": "backward_into"}
+OPERATORS["_run"] = "run"
 FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
 """By the suffix of an operator's name."""
 _taken: set[str] = set()
@@ -69,7 +74,7 @@ class Registration:
     numbered: bool = False
 
     def __post_init__(self) -> None:
-        self.emitter = CallWriter(self.name, self.plan)
+        self.writer = OpWriter(self.name, self.plan)
         self.schemas = Schemas(self.plan)
         self.namespace, self.basename = self.name.split("::")
         self.rows = find_rows(self.plan)
@@ -105,7 +110,7 @@ class Registration:
             schemas.public(),
             schemas.forward_into(),
             schemas.backward_into(),
-            self.emitter.emit(),
+            self.writer.once(write_call),
             plan_text(self.plan, self.rows.arrays),
         ]
 
@@ -127,6 +132,8 @@ class Registration:
         schemas = {"": written.public(), "_fwd": written.forward(), "_fwd_": written.forward_into()}
         if self.plan.differentiable and self.plan.gradient == "adjoint":
             schemas |= {"_bwd": written.backward(), "_bwd_": written.backward_into()}
+        if not FAST:
+            schemas["_run"] = written.forward()
         named = {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}
         if self.order is None:
             register(self.namespace, named, self._fill)
@@ -150,9 +157,10 @@ class Registration:
             torch_registry.forget(self.namespace, name)
             operators.library.define(f"{name}.{self.key}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
         overloads = {name: self._overload(name) for name in operators.schemas}
-        ops = Ops(*overloads.values())
+        by_suffix = {name[len(self.basename) :]: overload for name, overload in overloads.items()}
+        ops = Ops(**{field: by_suffix.get(suffix) for suffix, field in OPERATORS.items()})
         torch_registry.stand_for(ops.forward, ops.public)
-        self._open(ops)
+        self._open(operators, ops)
         self._implement(operators, ops)
         operators.ways = self.ways
         return overloads, self.lease
@@ -161,9 +169,16 @@ class Registration:
         torch_registry.forget(self.namespace, name)
         return getattr(getattr(getattr(torch.ops, self.namespace), name), self.key)
 
-    def _open(self, ops: Ops) -> None:
+    def _open(self, operators: Registered, ops: Ops) -> None:
         """Make the record of the op, and what the user calls."""
-        self.parts = Parts(self.name, self.emitter, self.instances, self.lease)
+        forward = ops.run or ops.forward
+
+        def forward_op(*arguments: Any) -> Any:
+            if torch_modes.tracing():
+                first_of_its_name(operators)
+            return forward(*arguments)
+
+        self.parts = Parts(self.name, self.writer, self.instances, self.lease)
         self.ways = Ways(
             name=self.title or self.name,
             key=f"{self.name}.{self.key}",
@@ -181,7 +196,7 @@ class Registration:
             make_transforms=self.transforms,
         )
         by_key[self.ways.key] = self.ways
-        self.call = self.parts.open(helpers(self.ways))
+        self.call = self.parts.open(helpers(self.ways) | {"forward_op": forward_op})
         self.call.__name__ = self.plan.name
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
 
@@ -231,12 +246,21 @@ class Registration:
                 implement("_bwd_", "CompositeExplicitAutograd", shim(run))
             else:
                 implement_into("_bwd_", ops.backward_into, backward_into, run_backward_into)
+        if ops.run is not None:
+            implement("_run", "CompositeExplicitAutograd", shim(instances.forward))
+            implement("_run", "Autograd", fallthrough)
+            for key in ("Meta", "Python", "Tracer"):  # a fake's, a mode's or a subclass's, torch.jit's
+                implement("_run", key, shim(ops.forward))
         reference = weakref.ref(ways)
         for name in operators.schemas:
             suffix = name[len(self.basename) :]
+            if suffix not in FAKES:
+                continue
             rules = Rules(reference, suffix)
             fake = shim(FAKES[suffix], ways)
-            torch_registry.register_python_side(library, f"{self.namespace}::{name}.{self.key}", fake, rules)
+            qualified = f"{self.namespace}::{name}.{self.key}"
+            torch_registry.register_fake(library, qualified, fake)
+            torch_registry.register_dispatch(library, qualified, rules)
 
 
 def hidden_registration(

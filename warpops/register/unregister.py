@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from typing import Any
 
 import torch
 
+from ..errors import ArgumentError
 from ..private import locks, torch_registry
 
 _lock = locks.reentrant()
@@ -130,6 +132,30 @@ def take_out(operators: Registered) -> None:
             _remove(operators)
             if spare is not None:
                 del lease
+
+
+def first_of_its_name(operators: Registered) -> None:
+    """Have TorchScript find an op that ``torch.jit.trace`` records: it goes by names alone, and takes the oldest.
+
+    Raises:
+        ArgumentError: an older op of the name can still be called.
+    """
+
+    def older() -> list[Registered]:
+        before = itertools.takewhile(lambda one: one is not operators, _known)
+        return [one for one in before if one.order is not None and (one.namespace, one.name) == name]
+
+    name = operators.namespace, operators.name
+    if not _waiting.keys() >= set(older()):
+        gc.collect()
+    with quiet():
+        for one in older():
+            if one not in _waiting:
+                raise ArgumentError(
+                    f"{'::'.join(name)}: torch.jit.trace tells operators apart by their names, and an older op has this one; "
+                    f"give the op another with name='namespace::op', or let go of the older one"
+                )
+            take_out(one)
 
 
 def is_there(operators: Registered) -> bool:

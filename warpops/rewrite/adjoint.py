@@ -49,8 +49,10 @@ class AdjointKernel:
     kernel: Any
     text: str
     lines: dict[str, tuple[str, int]]
+    kept: tuple[str, ...] = ()
+    """The arrays whose stores keep what they overwrite. For each the kernel has three more arguments."""
     counts: Any = None
-    """The kernel that counts what is kept; it takes the same arguments, and stores to the arrays of which that is."""
+    """The kernel that counts what is kept: it takes the same arguments, and stores to these arrays alone."""
 
 
 def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
@@ -86,7 +88,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
                 _function_of(writer, text, owner, keys, function in plan.writers)
     codes = [code_of(one.owner) for one in plan.functions.values()]
     lines = {code.func.__name__: (code.file, code.first_line) for code in codes}
-    return AdjointKernel(result, "\n\n\n".join(texts) + "\n", lines, counts)
+    return AdjointKernel(result, "\n\n\n".join(texts) + "\n", lines, plan.kept, counts)
 
 
 def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any], writes: bool) -> None:

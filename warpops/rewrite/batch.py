@@ -15,7 +15,7 @@ from typing import Any
 from ..effects.names import Code, as_abstract, is_static
 from ..effects.values import Builtin
 from ..private.warp_source import lookup, member
-from .source import Names, indented, lines_of
+from .source import Names, dotted, indented, lines_of
 
 
 class UnbatchableError(Exception):
@@ -72,15 +72,6 @@ def batch_source(source: str, code: Code, batched: Collection[str], labels: Coll
         new = [rewriter.visit(statement) for statement in body]
     head = f"def {name}({', '.join(a.arg for a in function.args.args)}):"
     return Rewritten("\n".join([head, *indented(lines_of(new, function.name))]), name, warp)
-
-
-def dotted(node: ast.AST) -> str | None:
-    """``s.inner.pos`` of a chain of attributes on a name; None for anything else."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
 
 
 def _is_tid(value: Any) -> bool:

@@ -16,9 +16,8 @@ from ..private.warp_source import lookup, member
 from . import bounds_functions
 from .bounds_text import array_type, assignment, at, chain, element, is_sure, narrow, target_of, zero
 from .flow import name
-from .source import make_func, make_function, users_site
+from .source import dotted, make_func, make_function, users_site
 from .tangent_scope import Scope
-from .tangent_text import dotted
 
 
 @dataclass(frozen=True)

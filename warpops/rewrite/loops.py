@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from ..effects.analysis import analyse_as
+from ..effects import analyse_as
 from ..effects.model import Effects, Hazard, LoopNeeds, Site
 from ..effects.names import Code, code_of
 from ..private import warp_code, warp_source

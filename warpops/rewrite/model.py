@@ -80,7 +80,7 @@ class AdjointPlan:
     """Those of the functions that write to arrays: the reverse pass runs them again without that."""
     reasons: tuple[str, ...]
     kept: tuple[str, ...] = ()
-    """Arrays whose stores keep what they overwrite, in order. For each the kernel has three more arguments."""
+    """Arrays whose stores keep what they overwrite, in order."""
 
 
 @dataclass(frozen=True)

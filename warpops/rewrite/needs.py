@@ -165,7 +165,8 @@ class LoopPlanner:
         if self._active(node) and self._carried(node) & self._taken_in(node):
             plan.mode = "turns"
         # A view made in a turn is made again with the turn; it can't be kept for what is behind the loop.
-        plan.after |= (self._assigned(node) - plan.needs.fixed) & self._taken_behind(node, inside=True)
+        plan.after |= (self._carried(node) - plan.needs.fixed) & self._taken_behind(node, inside=True)
+        plan.after |= (self._assigned(node) - plan.needs.fixed) & self._taken_behind(node, inside=False)
         plan.after |= self._assigned(node) & self._taken_behind(node, inside=node.again < node.first)
         if plan.mode == "as it is" and plan.after:
             plan.mode = "after" if self._active(node) else "gone"
@@ -220,6 +221,12 @@ class LoopPlanner:
         fixed -= queries(self.uses, loop)
         if fixed:
             raise RefusedError(f"{listed(fixed)}, which the loop assigns, can't be kept", site)
+        for found in ast.walk(loop):
+            if isinstance(found, ast.Assign) and self.uses.writes(found) & plan.state and self._is_query(found.value):
+                text = (
+                    f"`{ast.unparse(found)}` can't be kept; take numbers out of it in the loop, and use those behind it"
+                )
+                raise RefusedError(text, site)
         if self.tiled and any(
             builtin_name(called).startswith("tile") for _, called in calls_in(self.source, loop.body)
         ):
@@ -238,6 +245,12 @@ class LoopPlanner:
         inside = [s for s in loop.body if self.uses.reads(s) & queries(self.uses, loop)]
         if inside:
             raise RefusedError("the query is used in its loop", site)
+
+    def _is_query(self, value: ast.expr) -> bool:
+        """What a mesh's query found: Warp has no arrays of it."""
+        return any(
+            "_query_" in builtin_name(called) for call, called in calls_in(self.source, [value]) if call is value
+        )
 
 
 def queries(uses: Uses, loop: Loop) -> set[str]:

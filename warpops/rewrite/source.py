@@ -242,3 +242,12 @@ def make_kernel(kernel: Any, function: types.FunctionType, key: str, **options: 
 def make_func(function: types.FunctionType, key: str, overload_of: Any = None) -> Any:
     """A ``wp.Function``, in a module of its own, or an overload of another one of that key."""
     return warp_code.sibling_function(function, key, overload_of)
+
+
+def dotted(node: ast.AST) -> str | None:
+    """``s.inner.pos`` of a chain of attributes on a name; None for anything else."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None

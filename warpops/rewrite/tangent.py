@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..private import warp_code, warp_source, warp_types
-from ..private.warp_types import is_array, is_struct
 from .source import make_func, make_function, make_kernel
 from .tangent_expressions import Expressions, stores
-from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError, has_tangent
+from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError, holds_arrays
 from .tangent_statements import Statements
 from .typed import Typed, UntypedError, typed
 
@@ -40,7 +39,11 @@ class TangentFunction:
 
 
 def tangent_kernel(
-    kernel: Any, twins: Mapping[str, str | None], dropped: Collection[str], written: Collection[str]
+    kernel: Any,
+    twins: Mapping[str, str | None],
+    dropped: Collection[str],
+    written: Collection[str],
+    extremes: Collection[str] = (),
 ) -> Any:
     """Make the tangent kernel of a concrete kernel.
 
@@ -50,6 +53,7 @@ def tangent_kernel(
             None where the tangent is zero.
         dropped: arrays that are stored to, and that the new kernel leaves out.
         written: arrays whose tangent is stored wherever the array is.
+        extremes: arrays of maxima or minima, which are given as the kernel leaves them.
 
     Returns:
         A ``wp.Kernel`` with the arguments of ``kernel`` (less ``dropped``), then the twins in their order.
@@ -65,7 +69,7 @@ def tangent_kernel(
             raise TangentError(f"the kernel uses the name '{name}', which its tangent needs")
     scope.leaves, scope.heads = dict(twins), frozenset(read.arguments)
     types = dict(warp_types.argument_types(kernel))
-    maker.body(scope, lambda statements: _twins_by_value(statements, twins, types), dropped, written)
+    maker.body(scope, lambda statements: _twins_by_value(statements, twins, types), dropped, written, extremes)
     name = f"{read.tree.name}_tangent"
     parameters = [n for n in types if n not in dropped]
     annotations = {n: types[n] for n in parameters}
@@ -100,7 +104,7 @@ def _twins_by_value(statements: Statements, twins: Mapping[str, str | None], typ
         if name not in scope.active:
             continue
         twin = scope.twin(name)
-        scope.add(f"{twin} = {scope.zero(kind)}")
+        scope.add(f"{twin} = {scope.blank(kind)}")
         for label, array in twins.items():
             if label.split(".")[0] == name and array is not None:
                 scope.add(f"{twin}{label[len(name) :]} = {array}")
@@ -110,16 +114,9 @@ def _begin(scope: Scope, twins: Collection[str]) -> None:
     """A zero for what is given without a tangent, and assigned a value with one."""
     for name, kind in scope.typed.arguments.items():
         if name in scope.active and name not in twins:
-            if _holds_arrays(kind):
+            if holds_arrays(kind):
                 raise MixedArraysError(f"'{name}' is given without a tangent to '{scope.owner.key}', which assigns one")
-            scope.add(f"{scope.twin(name)} = {scope.zero(kind)}")
-
-
-def _holds_arrays(kind: Any) -> bool:
-    """Whether a type is an array of what has a tangent, or a struct with one."""
-    if is_struct(kind):
-        return any(_holds_arrays(variable.type) for variable in kind.vars.values())
-    return is_array(kind) and has_tangent(kind)
+            scope.add(f"{scope.twin(name)} = {scope.blank(kind)}")
 
 
 class _Maker:
@@ -130,12 +127,17 @@ class _Maker:
         self._functions: dict[tuple[Any, tuple[bool, ...]], TangentFunction] = {}
 
     def body(
-        self, scope: Scope, begin: Any, dropped: Collection[str] = (), written: Collection[str] = ()
+        self,
+        scope: Scope,
+        begin: Any,
+        dropped: Collection[str] = (),
+        written: Collection[str] = (),
+        extremes: Collection[str] = (),
     ) -> Statements:
         """Write a function's body, anew whenever one more local turns out to have a tangent."""
         while True:
             scope.start()
-            statements = Statements(scope, Expressions(scope, self.function), dropped, written)
+            statements = Statements(scope, Expressions(scope, self.function), dropped, written, extremes)
             try:
                 begin(statements)
                 statements.write(scope.typed.tree.body)

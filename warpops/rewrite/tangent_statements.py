@@ -7,9 +7,9 @@ from collections.abc import Collection
 from typing import Any
 
 from ..private.warp_types import is_array, is_struct
+from .source import dotted
 from .tangent_expressions import Expressions
-from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
-from .tangent_text import dotted
+from .tangent_scope import Form, Scope, has_tangent, holds_arrays
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""
@@ -19,10 +19,15 @@ class Statements:
     """Writes the statements of one function, each with its tangent before it."""
 
     def __init__(
-        self, scope: Scope, expressions: Expressions, dropped: Collection[str], written: Collection[str]
+        self,
+        scope: Scope,
+        expressions: Expressions,
+        dropped: Collection[str],
+        written: Collection[str],
+        extremes: Collection[str],
     ) -> None:
         self.scope, self.expressions = scope, expressions
-        self.dropped, self.written = dropped, written
+        self.dropped, self.written, self.extremes = dropped, written, extremes
         self.results: list[bool] = []
         """Which results have a tangent."""
         self.writes = False
@@ -81,13 +86,16 @@ class Statements:
         """A form's tangent, a zero where it has none."""
         if form.tangent is not None:
             return form.tangent
-        if not is_array(form.type):
-            return self.scope.zero(form.type)
         called = self.scope.typed.called.get(id(value))
         if called is not None and called[0].key in FRESH_ARRAYS:
             return form.text
-        what = "an array without a tangent takes the place of one that has a tangent"
-        raise self.scope.refuse(node, what, MixedArraysError)
+        if isinstance(value, ast.Call) and not any(map(holds_arrays, self._given(value))):
+            return self.scope.blank(form.type)  # a new struct
+        return self.scope.zero(form.type, node)
+
+    def _given(self, call: ast.Call) -> list[Any]:
+        """The types of a call's arguments."""
+        return [self.scope.typed.type_of(a) for a in (*call.args, *(k.value for k in call.keywords))]
 
     def _several(self, node: ast.Assign, target: ast.Tuple, kind: Any) -> None:
         """``a, b = ...``"""
@@ -109,7 +117,7 @@ class Statements:
             if len(forms) == 1 and isinstance(forms[0].type, list):
                 for name, own in zip(names, forms[0].type, strict=True):
                     if name in scope.active and has_tangent(own):
-                        scope.add(f"{scope.twin(name)} = {scope.zero(own)}")
+                        scope.add(f"{scope.twin(name)} = {scope.zero(own, node)}")
                 scope.add(f"{', '.join(names)} = {forms[0].text}")
                 return
             self._plain(node)
@@ -220,6 +228,8 @@ class Statements:
         if function.is_builtin() and function.key in ("atomic_add", "atomic_sub"):
             self._atomic(node, value)
             return
+        if function.is_builtin() and function.key in ("atomic_max", "atomic_min") and self._extreme(node, value):
+            return
         if function.is_builtin() and function.key in ("tile_store", "tile_atomic_add"):
             self._tile_store(node, value)
             return
@@ -236,7 +246,7 @@ class Statements:
         if call.keywords:
             raise self.scope.refuse(node, "an atomic operation with named arguments has no tangent rule")
         array, *index, value = call.args
-        label = dotted(array) or ""
+        label = _whole(array)
         base, form = self.expressions.form(array), self.expressions.form(value)
         places = [self.expressions.index(i, base.tangent is not None) for i in index]
         name = self.scope.plain(call.func)
@@ -245,6 +255,22 @@ class Statements:
             self.writes = True
         if label not in self.dropped:
             self.scope.add(f"{name}({', '.join([base.text, *places, form.text])})")
+
+    def _extreme(self, node: ast.stmt, call: ast.Call) -> bool:
+        """``wp.atomic_max(y, i, j, value)``, its result not used: who has given what ``y`` holds in the end has won. Several
+        winners count as the adjoint counts them, each in full."""
+        if call.keywords:
+            return False
+        array, *index, value = call.args
+        if _whole(array) not in self.extremes:
+            return False
+        base, form = self.expressions.form(array), self.expressions.form(value)
+        places = [self.expressions.index(i, True) for i in index]
+        if form.tangent is not None:
+            with self.scope.block(f"if {base.text}[{', '.join(places)}] == {form.text}:"):
+                self.scope.add(f"{self.scope.wp}.atomic_add({', '.join([str(base.tangent), *places, form.tangent])})")
+            self.writes = True
+        return True
 
     def _tile_store(self, node: ast.stmt, call: ast.Call) -> None:
         """``wp.tile_store(y, tile, ...)``, ``wp.tile_atomic_add(y, tile, ...)``."""
@@ -271,7 +297,7 @@ class Statements:
         name = f"{self.scope.plain(call.func)}_copy"
         tangent = None
         if form.tangent is not None or own.tangent is not None:
-            tangent = f"{name}({own.tangent or self.scope.zero(own.type)}, {self._tangent(node, form)})"
+            tangent = f"{name}({own.tangent or self.scope.zero(own.type, node)}, {self._tangent(node, form)})"
         self._bind(node, target.id, Form(f"{name}({own.text}, {form.text})", own.type, tangent))
 
     def _branch(self, node: ast.If) -> None:
@@ -319,6 +345,13 @@ class Statements:
         for k, value in enumerate(values):
             self.scope.add(f"{result}.r{k} = {value}")
         self.scope.add(f"return {result}")
+
+
+def _whole(node: ast.expr) -> str:
+    """The dotted name of an array that is given as it is, or a view of which is; '' for another."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return dotted(node) or ""
 
 
 def _root(node: ast.AST) -> str | None:

@@ -44,12 +44,3 @@ def joined(symbol: str, a: str, b: str) -> str:
 
 def summed(terms: list[str]) -> str:
     return functools.reduce(lambda a, b: joined("+", a, b), terms)
-
-
-def dotted(node: ast.AST) -> str | None:
-    """``s.inner.pos`` of a chain of attributes on a name; None for anything else."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None

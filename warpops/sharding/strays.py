@@ -98,6 +98,12 @@ class _Walk:
             return
         if isinstance(node, ast.Compare) and self._is_guard(node):
             return
+        if isinstance(node, (ast.If, ast.IfExp)):
+            self._test(node.test)
+            for child in ast.iter_child_nodes(node):
+                if child is not node.test:
+                    self.visit(child)
+            return
         if isinstance(node, ast.Call):
             self._call(node)
             return
@@ -113,6 +119,16 @@ class _Walk:
             raise self.fail(node, "a function is defined in the kernel")
         for child in ast.iter_child_nodes(node):
             self.visit(child)
+
+    def _test(self, node: ast.expr) -> None:
+        """A condition, which may ask whether an array is there: a part of it is, if it is, or has no row to be asked of."""
+        if isinstance(node, ast.BoolOp):
+            for part in node.values:
+                self._test(part)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self._test(node.operand)
+        elif self.label(node) not in self.rows:
+            self.visit(node)
 
     def _element(self, node: ast.Subscript) -> bool:
         """Whether a subscript is a thread's own row, or the length of an axis that rows don't count."""

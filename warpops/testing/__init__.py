@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..op import WarpOp
 from .bounds import bounds_checked
-
-if TYPE_CHECKING:
-    from ..op import WarpOp
 
 __all__ = ["CheckError", "bounds_checked", "check"]
 

@@ -10,6 +10,7 @@ import torch
 import warp as wp
 
 from ..arguments.call import Measure, measure
+from ..arguments.kinds import kind_of
 from ..plan.model import OpPlan, Slot
 from ..private import warp_types
 from .report import Finding, place
@@ -30,7 +31,7 @@ def check_poison(subject: Subject) -> list[Finding]:
     (first, garbage), (second, _), (third, _) = (_run_on(subject, *fill) for fill in FILLS)
     findings = []
     for slot in subject.concrete.slots:
-        if slot.role not in ("output", "inout"):
+        if not slot.is_result:
             continue
         left, right = first[slot.name], second[slot.name]
         differs = _differs(left, right) | _differs(left, third[slot.name])
@@ -135,7 +136,7 @@ def check_races(subject: Subject) -> list[Finding]:
 
 def _may_race(plan: OpPlan, slot: Slot) -> bool:
     known = plan.effects.arrays.get(slot.label)
-    if known is None or slot.role not in ("output", "inout", "mutated", "scratch"):
+    if known is None or not (slot.fresh or slot.changes):
         return False
     return bool(known.stores) and not known.atomics and not known.stored_once
 
@@ -171,10 +172,8 @@ def _launch(plan: OpPlan, values: Values, dims: tuple[int, ...]) -> None:
             given.append(wp.from_torch(value, dtype=warp_type.dtype))
         elif isinstance(value, torch.Tensor):
             given.append(value.item())
-        elif isinstance(value, list):
-            given.append(warp_type(*value))
         else:
-            given.append(value & (2**64 - 1) if plan.slot(name).leaf.kind == "handle" else value)
+            given.append(kind_of(plan.slot(name)).native(warp_type, value))
     device = next((wp.device_from_torch(v.device) for v in values.values() if isinstance(v, torch.Tensor)), None)
     wp.launch(kernel, dims, inputs=given, device=device, record_tape=False, block_dim=plan.declaration.block_dim or 256)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import ArgumentError
+from ..op import WarpOp
 from .derivatives import check_derivatives, derivative_policy
 from .gradients import check_gradients, gradient_policy
 from .graphs import check_compiled, check_inductor, check_opcheck, varied
@@ -14,9 +15,6 @@ from .memory import check_poison, check_races
 from .repeats import check_cotangents, check_inputs_kept, check_repeats, check_strides
 from .report import Finding, Report, condensed
 from .subject import Subject
-
-if TYPE_CHECKING:
-    from ..op import WarpOp
 
 Check = Callable[[Subject], list[Finding]]
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ..arguments.number import plain_number
-from ..arguments.vector import flatten
+from ..arguments.kinds import kind_of
 from ..errors import ArgumentError
+from ..op import WarpOp
 from ..plan.model import OpPlan, Parameter, Slot
-
-if TYPE_CHECKING:
-    from ..op import WarpOp
 
 Values = dict[str, Any]
 """A call's values by schema name: tensors and numbers."""
@@ -181,28 +178,10 @@ def op_arguments(parameters: tuple[Parameter, ...], values: Values, with_device:
 
 def schema_value(slot: Slot, value: Any) -> Any:
     """What the schema takes for a value that the op takes; what is wrong stays as it is, for the op to refuse."""
-    if slot.is_array or isinstance(value, torch.Tensor):
+    try:
+        return value if isinstance(value, torch.Tensor) else kind_of(slot).convert("", slot, value)
+    except ArgumentError:
         return value
-    scalar = slot.leaf.scalar
-    kind = "int" if slot.role == "size" else None if scalar is None else scalar.kind
-    if slot.leaf.kind == "vector":
-        items = flatten(value)
-        return value if items is None else [plain(item, kind or "float") for item in items]
-    if slot.leaf.kind == "handle":
-        number = plain(value if isinstance(value, int) else getattr(value, "id", value), "int")
-        return number - 2**64 if isinstance(number, int) and number >= 2**63 else number
-    number = plain(value, kind)
-    if slot.role == "tensor_scalar":
-        return torch.tensor(number, dtype=torch.int64 if kind == "int" else torch.float64)
-    return number
-
-
-def plain(value: Any, kind: str | None) -> Any:
-    """A Python number of the kind, if it is one."""
-    number = plain_number(value)
-    if number is None or (kind == "int" and isinstance(number, float)) or (kind == "bool" and number not in (0, 1)):
-        return value
-    return number if kind is None else {"float": float, "int": int, "bool": bool}[kind](number)
 
 
 def same_layout(tensor: torch.Tensor) -> torch.Tensor:

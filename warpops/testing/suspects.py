@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..op import WarpOp
 from .report import place, suspicion
-
-if TYPE_CHECKING:
-    from ..op import WarpOp
 
 OWN_ADJOINT = "the kernel's own adjoint"
 

@@ -39,7 +39,7 @@ def batched_plan(plan: OpPlan, batched: frozenset[str]) -> OpPlan:
     Raises:
         UnbatchableError: ranks don't allow it, or the kernel can't be rewritten.
     """
-    arrays = tuple(s for s in plan.arrays if s.name in batched or s.role in ("output", "scratch", "inout"))
+    arrays = tuple(s for s in plan.arrays if s.name in batched or s.fresh or s.is_result)
     _check_ranks(plan, arrays)
     kernel = _batched_kernel(plan, arrays)
     declaration = _declaration(plan, arrays)
@@ -121,7 +121,7 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
             return slot.dims
         return (size, *(slot.dims or (None,) * slot.leaf.ndim))
 
-    left = tuple(Term(s.label, dims_of(s)) for s in plan.arrays if s.role in ("input", "inout"))
+    left = tuple(Term(s.label, dims_of(s)) for s in plan.arrays if s.is_input)
     right: list[Term] = []
     shapes: list[tuple[str, Any]] = []
     for slot in plan.result_slots:
@@ -158,6 +158,7 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
         null_with=own.null_with,
         block_dim=own.block_dim,
         tiled=own.tiled,
+        derived=True,
     )
 
 

@@ -103,7 +103,8 @@ def make_forward(transforms: Any) -> Any:
                 )
             values = plan.join(saved[:tensors], ctx.rest)
             tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
-            found = tangent.call(dict(zip(arguments, values, strict=True)), active)
+            named = dict(zip([*names, *arguments], [*saved[tensors:], *values], strict=True))
+            found = tangent.call(named, active)
             again(ctx)
             return one_or_many(tuple(found.get(s.name) for s in plan.returned))
 
@@ -120,7 +121,8 @@ def make_backward(transforms: Any) -> Any:
     arguments = plan.arguments
     positions = plan.gradient_places
     again = checker(transforms.ways)
-    last = len(arguments) + len(plan.kept)
+    known = [*arguments, *(slot.name for slot in plan.kept)]
+    last = len(known)
     """Where what the launch left in given arrays begins."""
     left = [arguments.index(s.name) for s in plan.written_back]
     first = last + len(left)
@@ -163,7 +165,7 @@ def make_backward(transforms: Any) -> Any:
             result: list[Any] = [None] * (first + len(plan.cotangents) + 1)
             if not active:
                 return tuple(result)
-            given = dict(zip(arguments, values, strict=False))
+            given = dict(zip(known, values, strict=False))
             cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
             cotangents = {s: v for s, v in cotangents.items() if v is not None}
             tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
@@ -193,7 +195,7 @@ def make_backward(transforms: Any) -> Any:
                 again(ctx)
                 made = {s.name: g for s, g in zip(plan.gradients, found, strict=True) if g is not None}
             if active:
-                given = dict(zip(arguments, values, strict=False))
+                given = dict(zip(known, values, strict=False))
                 cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
                 cotangents = {s: v for s, v in cotangents.items() if v is not None}
                 tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "jvp of the backward")

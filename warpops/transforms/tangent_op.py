@@ -16,9 +16,10 @@ from ..arguments.tensor_scalar import traced_tensor
 from ..calls.helpers import helpers, to_export
 from ..calls.special import AUTOCAST_DTYPES, cast, refuse_numbers, special
 from ..calls.ways import Plain, Ways, many
-from ..emit.call import CallWriter
+from ..emit.call import called
 from ..emit.schema import Schemas
 from ..emit.text import tuple_of
+from ..emit.writer import OpWriter
 from ..errors import ArgumentError, GradientError
 from ..explain import explain
 from ..plan.model import OpPlan
@@ -31,30 +32,10 @@ from .tangents import Tangent, why_none
 _lock = locks.reentrant()
 
 
-class _Emitter(CallWriter):
-    """The front of the tangent op: the op's own, with tangents after its arguments."""
-
-    def __init__(self, op: str, plan: OpPlan, tangents: list[str]) -> None:
-        super().__init__(op, plan)
-        self.tangents = tangents
-        self.text.reserve(tangents)
-
-    def parameters(self) -> str:
-        return ", ".join([*filter(None, [super().parameters()]), *(f"{name}=None" for name in self.tangents)])
-
-    def _emit_call(self) -> None:
-        with self.text.indented(f"def {self.use('call')}({self.parameters()}):"):
-            self._open_structs(False)
-            self.text.add(f"if {self.use('is_compiling')}():")
-            with self.text.deeper():
-                self._emit_traced()
-            self._emit_numbers()
-            self._emit_device()
-            given = f"{tuple_of(self.plan.arguments)}, {tuple_of(self.tangents)}"
-            self.text.add(f"return {self.use('derive')}({given})")
-
-    def _public_arguments(self) -> str:
-        return ", ".join([super()._public_arguments(), *(f"{name}={name}" for name in self.tangents)])
+def _write_call(w: OpWriter) -> None:
+    """What is called: as the op, with tangents after its arguments."""
+    with called(w):
+        w.text.add(f"return {w.use('derive')}({tuple_of(w.plan.arguments)}, {tuple_of(w.more)})")
 
 
 class TangentOp:
@@ -90,13 +71,13 @@ class TangentOp:
         taken = Names({s.name for s in plan.slots} | {p.name for p in plan.parameters})
         self._tangents = [taken.fresh(f"tangent_{slot.name}") for slot in self._slots]
         self._register(of.overload)
-        self._emitter = _Emitter(self.name, plan, self._tangents)
+        self._writer = OpWriter(self.name, plan, tuple(self._tangents))
         found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
         found |= to_export(ways, Plain(self.name, overload=self.overload))
-        text = self._emitter.emit()
-        scope = {own: found[name] for name, own in self._emitter.helpers().items() if name in found}
+        text = self._writer.once(_write_call)
+        scope = {own: found[name] for name, own in self._writer.helpers().items() if name in found}
         compile_text(text, scope, f"{self.name}.call")
-        self._call: Callable[..., Any] = scope[self._emitter.helpers()["call"]]
+        self._call: Callable[..., Any] = scope[self._writer.helpers()["call"]]
         self._call.__qualname__ = self.name  # Python's own messages name it
         self.__name__ = self.__qualname__ = self.name.split("::")[1]
         parameters = list(of.__signature__.parameters.values())
@@ -140,7 +121,7 @@ class TangentOp:
         """The Python text that was generated: what is called, the tangent kernel for all inputs, its launches."""
         registration = self._whole("source").transforms.registration
         kernel = textwrap.dedent(warp_source.source_text(registration.plan.kernel.kernel))
-        return "\n\n".join([self._emitter.emit(), kernel, registration.source])
+        return "\n\n".join([self._writer.once(_write_call), kernel, registration.source])
 
     def explain(self) -> str:
         """The plan of the tangent kernel for all inputs, as ``WarpOp.explain()``; or why there is none."""
@@ -148,7 +129,7 @@ class TangentOp:
         if why is not None:
             return f"{self.name}: none: {why}\n"
         registration = self._whole("explain").transforms.registration
-        return explain(self.name, registration.plan, registration.rows)
+        return explain(self.name, registration.plan, registration.rows, why_none)
 
     def preload(self, device: torch.device | str | None = None) -> None:
         """Build and load the tangent kernel for all inputs now, as ``WarpOp.preload()``."""
@@ -173,6 +154,10 @@ class TangentOp:
             for slot in self._slots:
                 if slot.optional and slot.name not in self._before:
                     raise GradientError(f"{self.name}: tangent: '{slot.label}' may be None")
+            for slot in self._ways.plan.extremes:
+                raise GradientError(
+                    f"{self.name}: tangent: '{slot.label}' is a maximum or minimum, which it would take"
+                )
             whole = self._whole("tangent")
             plan = whole.transforms.plan
             twins = {twin: slot for slot, twin in whole.twins.items() if twin in plan.arguments}
@@ -216,7 +201,7 @@ class TangentOp:
         given = {s.name: t for s, t in zip(self._slots, tangents, strict=True) if t is not None}
         named = dict(zip(self._plan.arguments, values, strict=False))
         for name, array in self._before.items():
-            named[name] = torch.zeros_like(named[array]) if named[name] is None else named[name]
+            named[name] = torch.zeros_like(named[array]) if named.get(name) is None else named[name]
         for name, tangent in zip(self._tangents, tangents, strict=True):
             if not isinstance(tangent, (torch.Tensor, type(None))):
                 raise ArgumentError(
@@ -242,7 +227,8 @@ class TangentOp:
             else:
                 values_of = many(ways.call_public(values) if dispatched else special(ways, values))
             if given:
-                found = transforms.tangent(before, frozenset(given), "tangent").call(named, given)
+                left = {s.name: value for s, value in zip(plan.result_slots, values_of, strict=True)}
+                found = transforms.tangent(before, frozenset(given), "tangent").call(left | named, given)
         made = [
             found[s.name] if s.name in found else torch.zeros_like(value)
             for s, value in zip(plan.result_slots, values_of, strict=True)
@@ -257,10 +243,11 @@ def _is_cast(tangent: torch.Tensor) -> bool:
 
 
 def _shown(first: OpPlan, plan: OpPlan, before: Mapping[str, str]) -> OpPlan:
-    """A tangent kernel's plan with the parameters of the op's tangent: the op's own in its order, then tangents."""
+    """A tangent kernel's plan with the parameters of the op's tangent: the op's own in its order, then tangents that may
+    be anything but zero."""
     own = {parameter.name: parameter for parameter in plan.parameters}
     order = [parameter.name for parameter in first.parameters]
-    order += [name for name in own if name not in order]
+    order += [name for name in own if name not in order and any(s.differentiable for s in own[name].slots)]
     last = first.parameters[-1].keyword_only
     found = []
     for parameter in map(own.__getitem__, order):

@@ -20,7 +20,7 @@ from ..calls.special import refuse_gradient
 from ..calls.ways import many
 from ..effects import Effects, analyse
 from ..errors import GradientError, SignatureError
-from ..kernel.signature import inspect_kernel
+from ..kernel.signature import KernelSignature, inspect_kernel
 from ..plan.declaration import Declaration, Term
 from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
@@ -51,7 +51,7 @@ class Tangent:
         """The tangents of the results, by the results' names.
 
         Args:
-            values: the op's arguments by schema name.
+            values: the op's arguments by schema name, and the results that the tangent follows from (``OpPlan.extremes``).
             tangents: those of its inputs.
         """
         returned = self._returned(self._arguments(values, tangents))
@@ -117,22 +117,20 @@ class Tangent:
         given = dict(values)
         for slot, twin in self.twins.items():
             if twin in self.transforms.plan.arguments:
-                tangent = tangents.get(slot)
-                given[twin] = torch.zeros_like(values[slot]) if tangent is None else tangent
+                tangent, value = tangents.get(slot), values[slot]
+                given[twin] = torch.zeros_like(value) if tangent is None and value is not None else tangent
         for changed in self.transforms.plan.mutated:  # the op itself has changed the caller's
             given[changed.name] = given[changed.name].clone()
         return tuple(given[name] for name in self.transforms.plan.arguments)
 
 
-def tangent_plan(
-    plan: OpPlan, active: frozenset[str], everything: frozenset[str], *, values: bool = False
-) -> TangentPlan:
+def tangent_plan(plan: OpPlan, active: frozenset[str], *, values: bool = False) -> TangentPlan:
     """The plan of the tangent op of a concrete op.
 
     Args:
         plan: the op's.
-        active: the inputs that have a tangent, by schema name.
-        everything: those that could have one. They get one, of zeros, where the kernel makes one array of several.
+        active: the inputs that have a tangent, by schema name. All float arrays get one, of zeros, where the kernel makes
+            one array of several, or uses a struct as a whole.
         values: it returns the results, too.
 
     Raises:
@@ -142,12 +140,11 @@ def tangent_plan(
     try:
         return _plan(plan, active, values)
     except MixedArraysError:
-        if active == everything:
-            raise
-        return _plan(plan, everything, values)
+        return _plan(plan, None, values)
 
 
-def _plan(plan: OpPlan, active: frozenset[str], values: bool) -> TangentPlan:
+def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> TangentPlan:
+    """``active``: None for all float arrays."""
     names = Names({*(s.name for s in plan.slots), *(s.label for s in plan.slots)})
     twins = {s.name: names.fresh(f"tangent_{s.name}") for s in plan.arrays if _has_twin(s, active)}
     by_label = {s.label: twins.get(s.name) for s in plan.arrays if s.leaf.differentiable}
@@ -155,12 +152,13 @@ def _plan(plan: OpPlan, active: frozenset[str], values: bool) -> TangentPlan:
         tangents = {label: twin for label, twin in by_label.items() if twin is not None}
         zero = frozenset(s.label for s in plan.fresh if s.init != "empty")
         return TangentPlan(
-            plan.kernel.kernel.tangent(tangents, zero).plan(_declaration(plan, twins, frozenset())), twins
+            plan.kernel.kernel.tangent(tangents, zero).plan(_declaration(plan, twins, frozenset(), frozenset())), twins
         )
     dropped = frozenset[str]() if values else _dropped(plan)
     written = frozenset(s.label for s in plan.arrays if s.role == "output")
-    kernel = tangent_kernel(plan.kernel.kernel, by_label, dropped, written)
-    declaration = _declaration(plan, twins, dropped)
+    extremes = frozenset(s.label for s in plan.extremes)
+    kernel = tangent_kernel(plan.kernel.kernel, by_label, dropped, written, extremes)
+    declaration = _declaration(plan, twins, dropped, extremes)
     try:
         made = plan_op(inspect_kernel(kernel), declaration, analyse(kernel))
     except SignatureError as error:
@@ -175,8 +173,7 @@ def why_none(plan: OpPlan) -> str | None:
     try:
         _check(plan)
         if not plan.kernel.generic:
-            everything = frozenset(slot.name for slot in plan.gradients)
-            tangent_plan(plan, everything, everything)
+            tangent_plan(plan, frozenset(slot.name for slot in plan.gradients))
     except TangentError as error:
         return str(error)
     return None
@@ -201,11 +198,16 @@ def _check(plan: OpPlan) -> None:
             raise TangentError(f"'{slot.label}' is changed in place, and may be None")
 
 
-def _has_twin(slot: Slot, active: frozenset[str]) -> bool:
+def _has_twin(slot: Slot, active: frozenset[str] | None) -> bool:
     """Inputs by what is asked; what the kernel writes may hold anything, and so always."""
-    if slot.role == "input":
+    if slot.role == "input" and active is not None:
         return slot.differentiable and slot.name in active
     return slot.leaf.differentiable
+
+
+def _is_constant(slot: Slot) -> bool:
+    """Whether the tangent of a float array is zero at every call."""
+    return slot.role == "input" and slot.leaf.differentiable and not slot.differentiable
 
 
 def _dropped(plan: OpPlan) -> frozenset[str]:
@@ -239,8 +241,10 @@ def _dropped(plan: OpPlan) -> frozenset[str]:
 # --- the declaration --------------------------------------------------------------------------------------------------
 
 
-def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]) -> Declaration:
-    """What a user would have declared for the tangent kernel."""
+def _declaration(
+    plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str], extremes: frozenset[str]
+) -> Declaration:
+    """What a user would have declared for the tangent kernel. ``extremes`` are given as the op left them."""
     own = plan.declaration
     taken = Names(
         {n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | plan.size_names | set(own.sizes)
@@ -250,18 +254,22 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
     shapes: list[tuple[str, Any]] = []
     inits: list[tuple[str, str | float]] = []
     for slot in plan.arrays:
+        if slot.label in extremes:
+            left.append(Term(slot.label, None if callable(slot.shape) else slot.shape))
+            continue
         both = [slot.label, *([twins[slot.name]] if slot.name in twins else [])]
         for label in both if slot.role != "mutated" else both[1:]:
-            if slot.role in ("input", "inout", "mutated"):
+            if slot.is_input:
                 left.append(Term(label, dims[slot.name]))
             elif slot.role == "scratch":
                 if slot.shape is None or callable(slot.shape):
                     raise TangentError("the shape of scratch is computed")
                 scratch.append(Term(label, slot.shape))
     for slot in (*plan.result_slots, *plan.mutated):
-        both = [slot.label] if slot.label not in dropped and slot.role != "mutated" else []
+        gone = dropped | extremes
+        both = [slot.label] if slot.label not in gone and slot.role != "mutated" else []
         for label in [*both, *([twins[slot.name]] if slot.name in twins else [])]:
-            if slot.role in ("inout", "mutated"):
+            if slot.changes:
                 right.append(Term(label, dims[slot.name]))
                 continue
             if callable(slot.shape):
@@ -270,6 +278,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
             else:
                 right.append(Term(label, tuple(slot.shape or ())))
             inits.append((label, slot.init if label == slot.label or slot.init == "empty" else "zeros"))
+    constant = [twins[s.name] for s in plan.inputs if _is_constant(s) and s.name in twins]
     launch = plan.extents.launch
     return Declaration(
         signature="(tangent)",
@@ -282,7 +291,7 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
         scratch=tuple(scratch),
         sizes=own.sizes,
         optional=(
-            *(s.label for s in plan.inputs if s.optional),
+            *(n for s in plan.inputs if s.optional for n in (s.label, twins.get(s.name)) if n is not None),
             *(
                 n
                 for s in plan.arrays
@@ -291,17 +300,18 @@ def _declaration(plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str]
                 if n in [t.name for t in right]
             ),
         ),
-        nondiff=own.nondiff,
+        nondiff=tuple(dict.fromkeys((*own.nondiff, *sorted(extremes), *constant))),
         tensor_scalars=own.tensor_scalars,
         null_with=own.null_with,
         block_dim=own.block_dim,
         tiled=own.tiled,
+        derived=True,
     )
 
 
 def _dims(slot: Slot, taken: Names, shared: bool) -> tuple[Expr | None, ...] | None:
     """The dims of an input; those that a tangent shares have a name each."""
-    if not shared or slot.role not in ("input", "inout", "mutated"):
+    if not shared or not slot.is_input:
         return slot.dims
     known = slot.dims or (None,) * slot.leaf.ndim
     return tuple(d if d is not None else name(taken.fresh(f"{slot.name}_{k}")) for k, d in enumerate(known))
@@ -323,4 +333,12 @@ def refused(title: str, what: str, error: Exception) -> GradientError:
         f"{title}: {what}: {error}; give the op a differentiable backward with register_backward, or with the option backward"
         if what != "jvp"
         else f"{title}: jvp: {error}"
+    )
+
+
+def unbuilt(title: str, what: str, kernel: KernelSignature, error: object) -> GradientError:
+    """What is said where Warp can't build the tangent kernel."""
+    where = f"{kernel.file}:{kernel.line}"
+    return refused(
+        title, what, TangentError(f"Warp can't build the tangent kernel of {kernel.name}: {error} ({where})")
     )

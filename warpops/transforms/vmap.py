@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
+from ..arguments.kinds import kind_of
 from ..arguments.ran import latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
 from ..calls.ways import Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
 from ..private import locks, torch_modes
+from ..private.warp_code import unless_built
 from ..register.registration import hidden_registration
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
@@ -28,7 +31,7 @@ from .dims import batch_dims, empty_like, stacked, to_front, without
 from .exported import record
 from .functions import make_backward, make_forward
 from .own_rules import mapped_backward, mapped_results
-from .tangents import Tangent, refused, tangent_plan
+from .tangents import Tangent, refused, tangent_plan, unbuilt
 
 VmapRule = Callable[..., tuple[Any, Any]]
 
@@ -76,7 +79,8 @@ class Transforms:
     @property
     def fused(self) -> bool:
         """Results and tangents may come of one launch: nothing of the op is the user's own, or changes in place."""
-        return self.plan.gradient == "adjoint" and self.ways.vmap is None and not self.plan.mutated
+        plain = self.plan.gradient == "adjoint" and self.ways.vmap is None
+        return plain and not self.plan.mutated and not self.plan.extremes
 
     def _tangents_of(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """What the inputs carry at the current level of forward mode; nothing under vmap, where it can't be seen, nor where a
@@ -139,8 +143,9 @@ class Transforms:
             found = self._tangents.get(key)
             if found is None:
                 try:
-                    made = tangent_plan(instance.plan, active, self._given(values), values=results)
+                    made = tangent_plan(instance.plan, active, values=results)
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
+                    unless_built(made.plan.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
                     registration = hidden_registration(made.plan, self.name, (self.path, level, types), Transforms)
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
@@ -179,11 +184,6 @@ class Transforms:
             found: list[torch.Tensor] = self.ways.ops.backward(*values)
             return found
         return carry(self, "backward", values)
-
-    def _given(self, values: tuple[Any, ...]) -> frozenset[str]:
-        """The inputs of a call that can have a tangent."""
-        inputs = zip(self.plan.inputs, values, strict=False)
-        return frozenset(s.name for s, v in inputs if s.differentiable and v is not None)
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Transforms:
         self, batched: Transforms, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int
     ) -> tuple[Any, ...]:
         """The arguments of the batched op."""
-        integral = {s.name for s in batched.plan.inputs if s.leaf.kind == "vector" and _kind(s) == "int"}
+        integral = {s.name for s in batched.plan.inputs if kind_of(s).several and _kind(s) == "int"}
         moved = []
         for name, value, dim in zip(self.plan.arguments, values, dims, strict=True):
             if name in names:
