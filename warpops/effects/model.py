@@ -205,7 +205,7 @@ class ArrayEffects:
 
 
 _STORES = (
-    "index the array in the kernel itself, in full and by the thread's coordinates, with a statement for each store"
+    "index it in the kernel itself, as an argument of its own, in full and by the coordinates, one store a statement"
 )
 _WAYS_OUT = {
     "restored": _STORES,
@@ -256,7 +256,7 @@ class Hazard:
     @property
     def advised(self) -> str:
         """The message, and a way out where there is one."""
-        way = _WAYS_OUT.get(self.kind)
+        way = _WAYS_OUT.get(self.kind) if self.arrays or self.kind != "overwritten" else None
         return self.message if way is None else f"{self.message}; {way}, or give backward="
 
     @property
