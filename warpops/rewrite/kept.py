@@ -121,6 +121,8 @@ def _call(function: str, *arguments: str | ast.expr) -> ast.Call:
 
 def keepable(source: Source, array: str, rank: int) -> str | None:
     """Why what a kernel's stores to an array overwrite can't be kept; None where it can."""
+    if "." in array:
+        return f"'{array}' is a field"
     stored: set[int] = set()
     for statement in _statements(source.tree.body):
         store = _as_store(source, statement, array, rank)

@@ -107,7 +107,7 @@ def _kept(kernel: Any, effects: Effects) -> dict[str, int]:
     where one of them is stored to again, or needed before and after."""
     wanted = {a for h in effects.hazards if h.kind in OVERWRITTEN for a in h.arrays}
     shared = {a for h in effects.hazards if h.kind == "shared" for a in h.arrays}
-    arrays = {n: a for n, a in effects.arrays.items() if a.written and a.reads_back and n not in shared}
+    arrays = {n: a for n, a in effects.arrays.items() if a.written and a.read and n not in shared}
     if not wanted & arrays.keys() or effects.tiled or effects.opaque or effects.tid_rank is None:
         return {}
     try:
@@ -115,7 +115,8 @@ def _kept(kernel: Any, effects: Effects) -> dict[str, int]:
     except UnreadableError:
         return {}
     found = {n: a.ndim for n, a in arrays.items() if not a.replayed and keepable(source, n, a.ndim) is None}
-    return found if wanted & found.keys() else {}
+    # All of them, since what is stored is computed again of what was read.
+    return found if found.keys() == arrays.keys() else {}
 
 
 def _own(kernel: Any, effects: Effects) -> frozenset[str]:
