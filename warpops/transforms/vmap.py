@@ -154,7 +154,7 @@ class Transforms:
                 found = self._tangents[key] = Tangent(transforms, instance.plan, made)
                 for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
                     warnings.warn(
-                        f"{self.name}: second derivatives may be wrong: {hazard.message} ({hazard.site} of the tangent kernel)",
+                        f"{self.name}: second derivatives may be wrong: {hazard.advised} ({hazard.site} of the tangent kernel)",
                         GradientWarning,
                         stacklevel=2,
                     )
