@@ -88,7 +88,7 @@ def _warn(plan: OpPlan, stacklevel: int) -> None:
     for hazard in plan.hazards[:1]:
         more = f" (and {len(plan.hazards) - 1} more; see explain())" if len(plan.hazards) > 1 else ""
         warnings.warn(
-            f"{plan.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.message}{more}",
+            f"{plan.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.advised}{more}",
             GradientWarning,
             stacklevel=stacklevel + 1,
         )

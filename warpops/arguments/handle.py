@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import numpy
 import torch
 import warp as wp
 
-from ..errors import ArgumentError, GradientError
+from ..errors import ArgumentError, GradientError, GradientWarning
 from ..private import locks
 from ..private.helper_op import HelperOp
 from ..private.warp_types import OBJECTS
@@ -153,18 +154,32 @@ def _change(reference: weakref.ref[Any], name: str, *args: Any, **kwargs: Any) -
 
 
 def check_unchanged(title: str, labels: Sequence[str], held: Sequence[Held]) -> None:
-    """Compare objects with their stamps of the forward.
+    """Compare objects with their stamps of the forward, and warn of gradients that they don't get.
 
     Raises:
         GradientError: one was changed since.
     """
     for label, objects in zip(labels, held, strict=False):
+        for value, _ in objects:
+            _warn_of_vertices(title, label, value)
         if changed := next((value for value, before in objects if stamp(value) != before), None):
             raise GradientError(
                 f"{title}: the wp.{type(changed).__name__} given for '{label}' has been modified (built anew, refit, or its "
                 f"points changed) since the forward, and the gradient needs it as it was then; change it after the "
                 f"backward, or use another object"
             )
+
+
+def _warn_of_vertices(title: str, label: str, value: Any) -> None:
+    """Warp's adjoint reaches a mesh's own arrays nowhere."""
+    lost = [n for n in ("points", "velocities") if getattr(getattr(value, n, None), "requires_grad", False)]
+    if lost and isinstance(value, wp.Mesh):
+        warnings.warn(
+            f"{title}: the {lost[0]} of the mesh given for '{label}' require a gradient, and get none from what the kernel asks "
+            f"the mesh; read them from an array argument, or give backward=",
+            GradientWarning,
+            stacklevel=2,
+        )
 
 
 def _frozen() -> bool:

@@ -67,8 +67,11 @@ def _name(record: Record, frame: Frame, node: ast.Name) -> Abstract:
         if isinstance(found, Element):
             return as_number(record, frame, found, node)
         return found
-    outer = lookup(frame.code, node.id)
-    return as_abstract(outer) if outer is not None else UNKNOWN
+    known = record.meanings.get(node)
+    if known is None:
+        outer = lookup(frame.code, node.id)
+        known = record.meanings[node] = node.id, as_abstract(outer) if outer is not None else UNKNOWN
+    return known[1]
 
 
 def _constant(record: Record, frame: Frame, node: ast.Constant) -> Abstract:

@@ -8,6 +8,7 @@ from typing import Literal
 from ..private.warp_types import holds_floats
 from .forms import bare_coordinate
 from .model import Hazard, Site
+from .names import code_of
 from .races import raced, told_apart
 from .record import Access, Record
 from .values import Carried, Component, Counter, Held, Left, LocalArrayRead, Need, Through
@@ -120,7 +121,8 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
     accesses = record.by_array.get(name, [])
     writes = [access for access in accesses if access.kind != "read"]
     reads = [access for access in accesses if access.kind == "read"]
-    if writes and reads and not private(accesses, rank):
+    shared = bool(writes and reads) and not private(accesses, rank)
+    if shared:
         site = next((read.site for read in reads), writes[0].site)
         yield "shared", site, f"'{name}' is read here, and written at {writes[0].site}, maybe by another thread"
     stores = [access for access in writes if access.kind == "store"]
@@ -132,13 +134,19 @@ def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tupl
             f"'{name}' is stored to here, and updated at {update.site}, maybe by another thread",
         )
     yield from _replay_hazards(record, name, writes, reads)
+    if shared:
+        return  # what another thread leaves there says all
     before, after = first_need(record, name, "before"), first_need(record, name, "after")
     for token, site in record.needed_reads.get(name, ()):
         if token.after and token in record.overwritten:
             again = record.overwritten[token]
             yield "restored", again, f"'{name}' is stored to again after its value was used at {site}"
             return
-    if before is not None and after is not None and any(not write.inside for write in writes):
+    if (
+        before is not None
+        and after is not None
+        and any(not write.inside or _in_turns(record, write) for write in writes)
+    ):
         yield "overwritten", after, f"'{name}' is needed both as it was (at {before}) and as the kernel left it"
 
 
@@ -160,6 +168,11 @@ def _replay_hazards(
     needed = before or next((site for _, site in record.needed_reads.get(name, ())), None)
     if inside is None or needed is None:
         return
+    repeated = next((write for write in writes if write.inside and _in_turns(record, write)), None)
+    if repeated is not None:
+        message = f"the adjoint needs '{name}' as it was at each turn of a loop, and what a function stores to it"
+        yield "replayed", needed, f"{message} (at {repeated.site}) isn't repeated there"
+        return
     outside = next((write for write in writes if not write.inside), None)
     if outside is not None:
         yield (
@@ -175,6 +188,13 @@ def _replay_hazards(
             f"'{name}' is needed as it was before a function stored to it (at {inside.site}), and the adjoint has it as "
             f"the function left it",
         )
+
+
+def _in_turns(record: Record, write: Access) -> bool:
+    """Whether a run-time loop of the kernel itself is around a write. The reverse pass has its turns alone."""
+    own = code_of(record.kernel).func
+    loops = (record.run_time.get(abs(loop)) for loop in write.loops)
+    return any(loop is not None and loop.code.func is own for loop in loops)
 
 
 def private(accesses: Iterable[Access], rank: int | None) -> bool:

@@ -204,6 +204,20 @@ class ArrayEffects:
         return bool(self.stores or self.atomics)
 
 
+_STORES = (
+    "index the array in the kernel itself, in full and by the thread's coordinates, with a statement for each store"
+)
+_WAYS_OUT = {
+    "restored": _STORES,
+    "overwritten": _STORES,
+    "shared": "give each thread elements of its own, read one array and write another, or add by wp.atomic_add",
+    "no-adjoint": "write it by what Warp differentiates",
+    "mesh": "read the vertices from an array argument",
+    "local-array": "keep such values in scratch=",
+}
+"""What to do about a hazard, by its kind."""
+
+
 @dataclass(frozen=True)
 class Hazard:
     """A place where Warp's adjoint may be wrong.
@@ -238,6 +252,12 @@ class Hazard:
     """Sizes under which there is none."""
     late: bool = False
     """They are those of nearly every launch: it is told of the launches that aren't so."""
+
+    @property
+    def advised(self) -> str:
+        """The message, and a way out where there is one."""
+        way = _WAYS_OUT.get(self.kind)
+        return self.message if way is None else f"{self.message}; {way}, or give backward="
 
     @property
     def refused(self) -> bool:

@@ -118,6 +118,10 @@ class Reader(ast.NodeVisitor):
                 elif isinstance(one, ast.AST) and not isinstance(one, ast.Constant):
                     self.visit(one)
 
+    def visit(self, node: ast.AST) -> None:
+        kind: Any = type(node)
+        _VISITS.get(kind, Reader.generic_visit)(self, node)
+
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
             self.here.bound.add(node.id)
@@ -175,6 +179,13 @@ class Reader(ast.NodeVisitor):
             self.visit(statement)
 
     visit_While = visit_For  # noqa: N815
+
+
+_VISITS: dict[Any, Callable[[Reader, Any], None]] = {
+    getattr(ast, name.removeprefix("visit_")): visit
+    for name, visit in vars(Reader).items()
+    if name.startswith("visit_")
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,13 +117,13 @@ def differentiated(record: Record, name: str, values: Sequence[Value], form: For
     """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
     known, found, active = _asked(name, tuple([v.type for v in values]))
     result = mixed(values, form, active=active, type=found.returns)
-    if record.rough:
+    if record.rough or not result.active:
         return result
     left_out = len(values) if known.left_out is None else known.left_out
     doubts = []
-    if result.active and not found.differentiable and not known.shares:
+    if not found.differentiable and not known.shares:
         doubts.append(no_adjoint(name, site))
-    elif result.active and any(v.active for v in values[left_out : left_out + 1]):
+    elif left_out < len(values) and values[left_out].active:
         message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
         doubts.append(Doubt("no-adjoint", site, message))
     if doubts and known.rewritten:
@@ -140,9 +140,9 @@ def no_adjoint(name: str, site: Site) -> Doubt:
 
 
 def needed(name: str, values: Sequence[Value]) -> Tokens:
-    """What Warp's adjoint of a builtin needs to know of its arguments."""
+    """What Warp's adjoint of a builtin needs to know of its arguments, of which one is active at least."""
     needs = row(name).needs
-    if needs == "nothing" or not any(v.active for v in values):
+    if needs == "nothing":
         return NO_TOKENS
     if len(values) == 2 and needs == "others" and values[0] is not values[1]:
         one, other = values

@@ -211,7 +211,7 @@ class Record:
     loops: list[int] = field(default_factory=list)
     numbers: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
     meanings: dict[ast.AST, tuple[str, Abstract]] = field(default_factory=dict)
-    """What attributes of names from outside stand for, with that name."""
+    """What names from outside stand for, and attributes of them, with that name."""
     depth: int = 0
     visited: int = 0
     next_id: int = 0

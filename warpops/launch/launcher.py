@@ -122,6 +122,8 @@ class Launcher:
             return None
         if explicit is not None and self.reverse is not None:
             own: Launcher = self.reverse.launcher
+            if self.reverse.counts:
+                return None
             return own.recall(device, dims, descriptors, explicit, apart)
         if not self._short(device):
             return None
@@ -302,10 +304,7 @@ class Launcher:
         return BOUNDS[rank](*kept, total, repeats)
 
     def _unpack(self, packed: bytes) -> list[Any]:
-        return [
-            warp_types.unpack_argument(warp_type, packed, offset)
-            for (_, warp_type), offset in zip(warp_types.argument_types(self.kernel), self.layout.offsets, strict=True)
-        ]
+        return warp_types.unpack_arguments(self.kernel, packed, self.layout.offsets)
 
 
 def _try_short(device: torch.device) -> None:

@@ -32,7 +32,8 @@ def tell_races(
         if threads > elements:
             warnings.warn(
                 f"{kernel.name}: Warp's adjoint may be wrong at {hazard.site}: {hazard.message}; there are {threads} threads "
-                f"along coordinate {premise.left}, and '{premise.right[0]}' has size {elements} there",
+                f"along coordinate {premise.left}, and '{premise.right[0]}' has size {elements} there; launch as many as there "
+                f"are elements (dim=), or add by wp.atomic_add",
                 GradientWarning,
                 stacklevel=2,
             )

@@ -9,10 +9,12 @@ import torch
 
 from ..errors import GradientError
 from ..kernel.signature import inspect_kernel
-from ..private import locks, warp_code, warp_source
+from ..private import locks, warp_code, warp_source, warp_types
 from ..rewrite.adjoint import AdjointKernel, make_adjoint
 from ..rewrite.model import AdjointPlan
 from ..rewrite.source import users_line
+from . import devices
+from .kept import launch_kept
 from .launcher import Launcher
 
 _lock = locks.reentrant()
@@ -36,7 +38,7 @@ def adjoint_kernel(title: str, kernel: Any, plan: AdjointPlan) -> AdjointKernel:
         return found
 
 
-def load(title: str, kernel: Any, plan: AdjointPlan, device: Any, block_dim: int | None) -> Any:
+def load(title: str, kernel: Any, plan: AdjointPlan, device: Any, block_dim: int | None) -> AdjointKernel:
     """Build the kernel of a plan for one of Warp's devices; ``title`` begins what is said where it can't be.
 
     Raises:
@@ -45,9 +47,11 @@ def load(title: str, kernel: Any, plan: AdjointPlan, device: Any, block_dim: int
     made = adjoint_kernel(title, kernel, plan)
     try:
         warp_code.build(made.kernel, device, block_dim)
+        if made.counts is not None:
+            warp_code.build(made.counts, device, block_dim)
     except Exception as error:
         raise _failed(title, kernel, plan, made, error) from error
-    return made.kernel
+    return made
 
 
 def _failed(title: str, kernel: Any, plan: AdjointPlan, made: AdjointKernel | None, error: Exception) -> GradientError:
@@ -82,13 +86,30 @@ class Reverse:
     def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
         launcher = self.launcher
         assert not isinstance(self.plan, str)
+        made = adjoint_kernel(self.op, self.kernel, self.plan)
         if not launcher.is_loaded(device):
             try:
                 launcher.preload(device)
+                if made.counts is not None:
+                    warp_code.build(made.counts, *launcher.place(device))
             except Exception as error:
-                made = _made.get(warp_source.definition(self.kernel))
                 raise _failed(self.op, self.kernel, self.plan, made, error) from error
-        launcher.adjoint(device, dims, arguments, adjoints)
+        if made.counts is None:
+            launcher.adjoint(device, dims, arguments, adjoints)
+        else:
+            warp_device, block_dim = launcher.place(device)
+            options = {"dim": dims or (1,), "block_dim": block_dim, "device": warp_device}
+            options["stream"] = devices.current_stream(device, warp_device)
+            offsets = launcher.layout.offsets
+            given, cotangents = (
+                warp_types.unpack_arguments(self.kernel, packed, offsets) for packed in (arguments, adjoints)
+            )
+            launch_kept(self.op, made, given, cotangents, device, options)
+
+    @property
+    def counts(self) -> bool:
+        """A launch has to count first how much it will keep."""
+        return not isinstance(self.plan, str) and bool(self.plan.kept)
 
     @property
     def text(self) -> str:

@@ -59,6 +59,8 @@ class Declaration:
     backward: Any = None
     block_dim: int | None = None
     tiled: bool = False
+    derived: bool = False
+    """Of a kernel made of another: it may leave an in-out array as it is, which nobody would declare so."""
 
 
 def parse_signature(text: str, op: str) -> tuple[tuple[Term, ...], tuple[Term, ...] | None]:

@@ -330,10 +330,7 @@ class OpPlan:
         limits = (limit for cover in self.extents.covers for limit in cover.bounds)
         more = (limit for reach in self.extents.reaches for limit in reach.limits)
         names |= {limit.base for limit in (*limits, *more) if isinstance(limit.base, str)}
-        launch = () if callable(self.extents.launch) else self.extents.launch
-        shapes = [shape for shape in self.extents.shapes.values() if not callable(shape)]
-        for dims in (launch, *shapes, *self.extents.dims.values()):
-            names |= {name for dim in dims if dim is not None for name in dim.names()}
+        names |= self.size_names
         return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
 
     @cached_property

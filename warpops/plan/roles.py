@@ -225,7 +225,7 @@ def _check_against_kernel(
                 f"on the right (fresh output), on both sides (in-out), or in mutates (changed in place)"
             )
         touched = known.written or known.escapes or effects.opaque
-        if role in ("output", "inout", "mutated") and not touched:
+        if role in ("output", "inout", "mutated") and not touched and not declaration.derived:
             what = {"output": "an output", "inout": "in-out", "mutated": "in mutates"}[role]
             raise SignatureError(
                 f"{kernel.name}: '{leaf.label}' is declared {what}, and the kernel never writes it "

@@ -119,16 +119,20 @@ def _short_level() -> Any:
     return _forward_ad
 
 
-class _LevelByUnpacking:
-    """Outside of all levels PyTorch unpacks a tensor into itself."""
+class _LevelByRefusal:
+    """What is no tensor can be unpacked outside of all levels alone."""
 
     @property
     def _current_level(self) -> int:
-        return -1 if _forward_ad.unpack_dual(_asked).primal is _asked else 0
+        try:
+            _forward_ad.unpack_dual(None)
+        except Exception:  # a mode that traces may raise another one than TypeError
+            return 0
+        return -1
 
 
 def _public_level() -> Any:
-    level = _LevelByUnpacking()
+    level = _LevelByRefusal()
     with _forward_ad.dual_level():
         if level._current_level < 0:
             raise NotImplementedError("no level that shows")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import warp as wp
@@ -182,6 +182,17 @@ def unpack_argument(warp_type: Any, packed: bytes, offset: int) -> Any:
     if warp_type is getattr(wp, "bfloat16", None):
         return _types.bfloat16_bits_to_float(value.value)
     return value.value
+
+
+def unpack_arguments(kernel: Any, packed: bytes, offsets: Sequence[int]) -> list[Any]:
+    """A kernel's arguments as ``wp.launch`` takes them."""
+    return [unpack_argument(t, packed, offset) for (_, t), offset in zip(argument_types(kernel), offsets, strict=False)]
+
+
+def described(array: Any) -> Any:
+    """A descriptor of an array's (or of another descriptor's), which may be changed."""
+    found = array if isinstance(array, _types.array_t) else array.__ctype__()
+    return _types.array_t.from_buffer_copy(found)
 
 
 def struct_layout(warp_types: list[Any]) -> Any:

@@ -13,6 +13,7 @@ from ..arguments.handle import check_unchanged, remember, stamp
 from ..effects import Effects
 from ..errors import GradientError, SignatureError
 from ..launch import switch
+from ..launch.kept import launch_kept
 from ..launch.reverse import load
 from ..private import warp_code, warp_types
 from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
@@ -278,7 +279,7 @@ class Run:
             warn_once(
                 (self.op, "a mesh"),
                 f"{self.op}: the program makes a mesh of arrays that require a gradient, which they don't get from what "
-                f"the kernel {kernel.key} asks the mesh",
+                f"the kernel {kernel.key} asks the mesh; read the vertices from an array argument",
             )
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
@@ -362,7 +363,7 @@ class Run:
             warn_once(
                 (self.op, kernel.key),
                 f"{self.op}: Warp's adjoint of the kernel {kernel.key} may be wrong at {hazards[0].site}: "
-                f"{hazards[0].message}",
+                f"{hazards[0].advised}",
             )
         if not warp_code.backward_enabled(kernel):
             raise GradientError(
@@ -371,12 +372,12 @@ class Run:
             )
         title = f"{self.op}: the program's gradient passes through the kernel {kernel.key}"
         check_unchanged(title, list(event.objects), [(held,) for held in event.objects.values()])
-        if choice.plan is not None:
-            kernel = load(title, kernel, choice.plan, self.device, event.options.get("block_dim"))
+        plan, block_dim = choice.plan, event.options.get("block_dim")
+        made = None if plan is None else load(title, kernel, plan, self.device, block_dim)
         private: list[Any] = []
         arrays = [rebuilt(argument, self.device, private) for argument in event.arguments]
         adjoints: list[Any] = []
-        for (label, _), array in zip(warp_types.argument_types(kernel), arrays, strict=True):
+        for (label, _), array in zip(warp_types.argument_types(event.kernel), arrays, strict=True):
             known = choice.effects.arrays.get(label)
             if isinstance(array, wp.array):
                 if array.grad is not None and known is not None and known.misled:
@@ -386,8 +387,14 @@ class Run:
                 adjoints.append(None if known is not None and known.attached_alone else array.grad)
             else:
                 adjoints.append(array._cls() if is_struct_instance(array) else None)
-        call = {"kernel": kernel, "dim": event.dim, "inputs": arrays, "adj_inputs": adjoints, "stream": self.stream}
-        call |= {"adjoint": True, "record_tape": False, **event.options}
+        call = {"dim": event.dim, "stream": self.stream, "record_tape": False, **event.options}
+        if made is not None and made.counts is not None:
+            if self.take is not None:
+                self.take.refuse("a gradient that keeps what stores overwrite")
+            launch_kept(title, made, arrays, adjoints, torch.device(wp.device_to_torch(self.device)), call)
+            return
+        kernel = kernel if made is None else made.kernel
+        call |= {"kernel": kernel, "inputs": arrays, "adj_inputs": adjoints, "adjoint": True}
         _, uses = uses_of(event.kernel)
         read = {label: array for label, array in leaves(kernel, tuple(arrays)) if uses.get(label, Use()).is_read_again}
         self._launch(wp.launch, call, read, None)

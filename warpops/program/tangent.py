@@ -78,34 +78,22 @@ class TangentProgram(Program):
             effects, uses = uses_of(kernel)
             check_kernel(kernel, effects)
             written = frozenset(label for label in floats if label not in uses or uses[label].writes)
-            every = [label for label, value in array_labels(kernel) if is_float(value)]
             try:
-                found = _make(kernel, every, active | written, written)
+                found = _make(kernel, floats, active | written, written)
             except MixedArraysError:
-                found = _make(kernel, every, frozenset(floats), written)
+                found = _make(kernel, floats, frozenset(floats), written)
             self.kernels[key] = found
         return found
 
 
-def _make(kernel: Any, every: list[str], twins: frozenset[str], written: frozenset[str]) -> tuple[Any, tuple[str, ...]]:
+def _make(
+    kernel: Any, every: tuple[str, ...], twins: frozenset[str], written: frozenset[str]
+) -> tuple[Any, tuple[str, ...]]:
+    """The tangent kernel where ``every`` array is given, of which ``twins`` have a tangent."""
     names = Names({label.partition(".")[0] for label in every} | {n for n, _ in warp_types.argument_types(kernel)})
     wanted = {label: names.fresh(f"tangent_{label.replace('.', '_')}") if label in twins else None for label in every}
     taken = tuple(label for label in every if wanted[label] is not None)
     return tangent_kernel(kernel, wanted, frozenset(), written), taken
-
-
-def array_labels(kernel: Any) -> list[tuple[str, Any]]:
-    """The arrays of a kernel's arguments by label, with their element types; of a struct, its fields."""
-    found: list[tuple[str, Any]] = []
-    waiting = list(warp_types.argument_types(kernel))
-    while waiting:
-        label, warp_type = waiting.pop(0)
-        fields = warp_types.struct_fields(warp_type)
-        if fields is not None:
-            waiting[:0] = [(f"{label}.{name}", field) for name, field in fields.items()]
-        elif warp_types.is_array(warp_type):
-            found.append((label, warp_type.dtype))
-    return found
 
 
 def _type_at(types: Mapping[str, Any], label: str) -> Any:

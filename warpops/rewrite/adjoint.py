@@ -7,8 +7,9 @@ with the values of its variables put back, and what follows a loop sees what the
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import warp as wp
@@ -18,6 +19,7 @@ from ..private import warp_built, warp_code, warp_types
 from ..private.warp_source import declared_overloads, is_function
 from .builtins import cast_unrolled, replace_builtins, setters_as_stores, states_by_value
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
+from .kept import Kept, as_kept
 from .locals import as_vectors, local_arrays, stores_into
 from .memory import Toolbox
 from .model import AdjointPlan, FunctionPlan
@@ -47,6 +49,10 @@ class AdjointKernel:
     kernel: Any
     text: str
     lines: dict[str, tuple[str, int]]
+    kept: tuple[str, ...] = ()
+    """The arrays whose stores keep what they overwrite. For each the kernel has three more arguments."""
+    counts: Any = None
+    """The kernel that counts what is kept: it takes the same arguments, and stores to these arrays alone."""
 
 
 def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
@@ -59,6 +65,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
     found = warp_built.local_types(kernel)
     own = code_of(kernel).func
     result: Any = None
+    counts: Any = None
     for function, one in plan.functions.items():
         for python, owner, types, results in found:
             if python is not function:
@@ -69,13 +76,19 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
             texts += writer.texts
             if function is own:
                 annotations = dict(warp_types.argument_types(kernel))
+                annotations |= {n: writer.types[n] for kept in writer.kept for n in kept.added}
                 python_function = make_function(function, text, writer.name, writer.given, annotations)
                 result = make_kernel(kernel, python_function, writer.name)
+                if writer.kept:
+                    name, text, given = writer.counting()
+                    python_function = make_function(function, text, name, given, annotations)
+                    counts = make_kernel(kernel, python_function, name, enable_backward=False)
+                    texts.append(text)
             else:
                 _function_of(writer, text, owner, keys, function in plan.writers)
     codes = [code_of(one.owner) for one in plan.functions.values()]
     lines = {code.func.__name__: (code.file, code.first_line) for code in codes}
-    return AdjointKernel(result, "\n\n\n".join(texts) + "\n", lines)
+    return AdjointKernel(result, "\n\n\n".join(texts) + "\n", lines, plan.kept, counts)
 
 
 def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any], writes: bool) -> None:
@@ -99,6 +112,11 @@ def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any], wr
 def _plain(function: Any) -> Any:
     """The function behind an instance of a generic one."""
     return getattr(function, "generic_parent", None) or function
+
+
+def _is_number(warp_type: Any) -> bool:
+    """No vector, and no struct."""
+    return not hasattr(warp_type, "_wp_scalar_type_") and warp_types.struct_fields(warp_type) is None
 
 
 @dataclass
@@ -130,6 +148,11 @@ class Writer:
         replace_builtins(self.source, self.plan.remainders, self.named)
         for array, variable in as_variables(self.source, self.plan.own, self._where_there_is_one).items():
             self.types[variable] = self._element_type(array)
+        self.name = self.names.fresh(f"{self.source.tree.name}_adjoint")
+        self.warp = self.names.fresh("warp")
+        self.given[self.warp] = wp
+        self.kept = self._keep(self.source)
+        self.unwound = replace(self.source, tree=copy.deepcopy(self.source.tree)) if self.kept else self.source
         vectors, _ = local_arrays(self.source)
         self.stores = self.stores - stores_into(self.source, vectors)
         as_vectors(self.source, vectors, self.named)
@@ -140,9 +163,6 @@ class Writer:
         self.source.local |= {*flags, *self.structure.returned}
         self.uses = Uses(self.source, self.stores)
         self.types |= dict.fromkeys(flags, wp.int32) | dict(zip(self.structure.returned, self.results, strict=True))
-        self.name = self.names.fresh(f"{self.source.tree.name}_adjoint")
-        self.warp = self.names.fresh("warp")
-        self.given[self.warp] = wp
         self.parts = Parts(self)
         self.count = 0
         self.declared: set[str] = set()
@@ -187,6 +207,33 @@ class Writer:
         for call, _ in calls_in(self.source, body):
             call.func = new(call.func)
             call.args = [new(argument) for argument in call.args]
+
+    def _keep(self, source: Source) -> list[Kept]:
+        """Let stores keep what they overwrite."""
+
+        def cast(array: str, value: ast.expr) -> ast.expr:
+            element = self._element_type(array)
+            return ast.Call(name(self.type_name(element)), [value], []) if _is_number(element) else value
+
+        def typed(variable: str, array: str | None) -> None:
+            self.types[variable] = wp.int32 if array is None else self._element_type(array)
+
+        made = as_kept(source, self.plan.kept, self.plan.threads, self.warp, cast, typed)
+        for kept in made:
+            array, element = self.types[kept.array], self._element_type(kept.array)
+            self.types |= kept.types(array, element)
+            for own, (function, text) in kept.functions(self.plan.function, array, element).items():
+                self.given[own] = function
+                self.texts.append(text)
+        return made
+
+    def counting(self) -> tuple[str, str, dict[str, Any]]:
+        """A kernel that does what is kept, and nothing else: its name and text, and what that calls."""
+        source, own = self.unwound, self.names.fresh(f"{self.source.tree.name}_counts")
+        body, _ = part_for(Uses(source, self.stores), source.tree.body, {kept.top for kept in self.kept})
+        self.call(body, self.again)
+        lines = lines_of(body, self.source.tree.name)
+        return own, "\n".join([f"def {own}({', '.join(source.parameters)}):", *indented(lines)]), self.given
 
     def _element_type(self, array: str) -> Any:
         struct, *fields = array.split(".")
@@ -290,8 +337,7 @@ class Writer:
 
     def _nothing(self, warp_type: Any) -> ast.expr:
         """A value of a type, to begin with."""
-        simple = not hasattr(warp_type, "_wp_scalar_type_") and warp_types.struct_fields(warp_type) is None
-        return ast.Call(name(self.type_name(warp_type)), [ast.Constant(0)] if simple else [], [])
+        return ast.Call(name(self.type_name(warp_type)), [ast.Constant(0)] if _is_number(warp_type) else [], [])
 
     def type_name(self, warp_type: Any) -> str:
         for other, known in self._types:

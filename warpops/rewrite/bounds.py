@@ -200,7 +200,7 @@ class _Body:
 
     def _zero(self, kind: Any) -> str:
         if not warp_types.is_array(kind):
-            return self.scope.zero(kind)
+            return self.scope.blank(kind)
         for label, other in self.scope.typed.arguments.items():
             if warp_types.is_array(other) and warp_types.type_name(other) == warp_types.type_name(kind):
                 return label

@@ -35,7 +35,7 @@ class Uses:
 
     def __init__(self, source: Source, array_stores: Iterable[Place]) -> None:
         self.source = source
-        self._array_stores = frozenset(array_stores)
+        self._array_stores = frozenset(array_stores) | source.stored
 
     def stores_to_array(self, node: ast.AST) -> bool:
         return isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and place(node) in self._array_stores
@@ -46,9 +46,15 @@ class Uses:
         for inner in _walk(self.source, node):
             if isinstance(inner, ast.Name) and inner.id in self.source.local and isinstance(inner.ctx, ast.Load):
                 found.add(inner.id)
+                found |= self.held_by(inner)
             elif isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name):
                 found.add(inner.target.id)
         return found
+
+    def held_by(self, node: ast.Name) -> set[str]:
+        """What the contents of an array depend on whose stores keep what they overwrite."""
+        top = self.source.kept.get(node.id)
+        return set() if top is None else {top}
 
     def writes(self, node: ast.AST) -> set[str]:
         """The locals that a statement or expression (nested statements included) assigns, or changes a part of."""
@@ -157,11 +163,9 @@ def values_taken(uses: Uses, body: Iterable[ast.AST]) -> set[str]:
             skipped = {id(name) for name in _linear(uses, node)}
             if isinstance(node, ast.AugAssign) and not isinstance(node.op, (ast.Add, ast.Sub)):
                 found |= uses.writes(node)
-            found |= {
-                n.id
-                for n in _walk(uses.source, node)
-                if isinstance(n, ast.Name) and n.id in uses.source.local and not _stored(n) and id(n) not in skipped
-            }
+            for n in _walk(uses.source, node):
+                if isinstance(n, ast.Name) and n.id in uses.source.local and not _stored(n) and id(n) not in skipped:
+                    found |= {n.id} | uses.held_by(n)
     return found
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from ..effects import analyse_as
@@ -20,6 +22,7 @@ from ..private import warp_code, warp_source
 from ..private.warp_source import declared_overloads, is_function, parameters
 from ..private.warp_types import is_reference
 from .flow import Place, builtin_name
+from .kept import keepable
 from .locals import local_arrays
 from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
 from .needs import LoopPlanner
@@ -28,6 +31,10 @@ from .parts import slice_bounds
 from .small import small_loops
 from .source import Source, UnreadableError, read
 from .views import viewed_calls
+
+OVERWRITTEN = ("restored", "overwritten")
+"""The kinds of hazards that there are because an element is stored to again."""
+NO_ARRAYS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,12 @@ def _choose(kernel: Any, effects: Effects) -> Choice:
         plan = plan_adjoint(kernel, seen, own)
         if isinstance(plan, AdjointPlan) and len(_left(seen)) < len(_left(effects)):
             return Choice(plan, _left(seen), _run_once(seen))
+    again = _kept(kernel, effects)
+    if again:
+        seen = replace(effects, hazards=tuple(h for h in effects.hazards if not _is_cured(h, again)))
+        plan = plan_adjoint(kernel, seen, kept=again)
+        if isinstance(plan, AdjointPlan):
+            return Choice(plan, _left(seen), _run_again(_run_once(seen), again))
     plan = plan_adjoint(kernel, effects)
     if isinstance(plan, AdjointPlan):
         return Choice(plan, _left(effects), _run_once(effects))
@@ -77,9 +90,37 @@ def _run_once(effects: Effects) -> Effects:
     return replace(effects, arrays={n: replace(a, replayed=False) for n, a in effects.arrays.items()})
 
 
+def _run_again(effects: Effects, arrays: Mapping[str, int]) -> Effects:
+    """The stores to these arrays run again."""
+    return replace(
+        effects, arrays={n: replace(a, replayed=a.replayed or n in arrays) for n, a in effects.arrays.items()}
+    )
+
+
+def _is_cured(hazard: Hazard, kept: Mapping[str, int]) -> bool:
+    """Whether a hazard is of what a store has overwritten, where that is kept."""
+    return hazard.kind in OVERWRITTEN and bool(hazard.arrays) and all(a in kept for a in hazard.arrays)
+
+
+def _kept(kernel: Any, effects: Effects) -> dict[str, int]:
+    """The arrays whose stores keep what they overwrite, with their ranks: all that a thread alone stores to and reads back,
+    where one of them is stored to again, or needed before and after."""
+    wanted = {a for h in effects.hazards if h.kind in OVERWRITTEN for a in h.arrays}
+    shared = {a for h in effects.hazards if h.kind == "shared" for a in h.arrays}
+    arrays = {n: a for n, a in effects.arrays.items() if a.written and a.reads_back and n not in shared}
+    if not wanted & arrays.keys() or effects.tiled or effects.opaque or effects.tid_rank is None:
+        return {}
+    try:
+        source = read(kernel)
+    except UnreadableError:
+        return {}
+    found = {n: a.ndim for n, a in arrays.items() if not a.replayed and keepable(source, n, a.ndim) is None}
+    return found if wanted & found.keys() else {}
+
+
 def _own(kernel: Any, effects: Effects) -> frozenset[str]:
     """The arrays whose elements can be variables, if that may help: one is stored to again, or needed before and after."""
-    wanted = {a for h in effects.hazards if h.kind in ("restored", "overwritten") for a in h.arrays}
+    wanted = {a for h in effects.hazards if h.kind in OVERWRITTEN for a in h.arrays}
     shared = {a for h in effects.hazards if h.kind == "shared" for a in h.arrays}
     arrays = {n: a.ndim for n, a in effects.arrays.items() if a.written and a.reads_back and n not in shared}
     if not wanted & arrays.keys():
@@ -104,23 +145,25 @@ def _seen(kernel: Any, effects: Effects, own: frozenset[str]) -> Effects:
     return replace(seen, arrays=arrays, handles=effects.handles)
 
 
-def plan_adjoint(kernel: Any, effects: Effects, own: frozenset[str] = frozenset()) -> AdjointPlan | Refusal | None:
+def plan_adjoint(
+    kernel: Any, effects: Effects, own: frozenset[str] = frozenset(), kept: Mapping[str, int] = NO_ARRAYS
+) -> AdjointPlan | Refusal | None:
     """How the adjoint of a kernel is made right; None where Warp's own is."""
-    if not own and not any(hazard.kind in CURED for hazard in effects.hazards):
+    if not own and not kept and not any(hazard.kind in CURED for hazard in effects.hazards):
         return None
     if not warp_code.is_rewritable(kernel):
         return Refusal("the kernel was made in a way of its own")
     if effects.opaque:
         return Refusal("native code takes part in it", effects.opaque[0])
     try:
-        return _plan(kernel, effects, own)
+        return _plan(kernel, effects, own, kept)
     except UnreadableError as error:
         return Refusal(str(error))
     except RefusedError as error:
         return Refusal(str(error), error.site)
 
 
-def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
+def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str, int]) -> AdjointPlan:
     owners: dict[Any, Any] = {}
     callees: dict[Any, set[Any]] = {}
     together: list[set[Any]] = []
@@ -200,7 +243,8 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
             written += [loop.needs.site for at, loop in loops.items() if at in small]
             loops = {at: loop for at, loop in loops.items() if at not in small}
             plan = FunctionPlan(function, owners[function], loops, remainders, small)
-            plan.own = own if function is order[-1] else frozenset()
+            if function is order[-1]:
+                plan.own, plan.kept, plan.threads = own, dict(kept), max(effects.tid_rank or 0, 1)
             rewritten[function] = plan
             stores = {(line, column) for f, line, column in effects.array_stores if f is function}
             for hazard in effects.hazards:
@@ -230,9 +274,12 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str]) -> AdjointPlan:
         reasons.append("functions with a gradient of the user's get the array and the index of a view")
     if own:
         reasons.append(f"variables hold the elements of {listed(own)}")
+    if kept:
+        reasons.append(f"what stores to {listed(set(kept))} overwrite is kept, and put back")
     if effects.remainders:
         reasons.append("fractions and remainders are written with wp.trunc")
-    return AdjointPlan(rewritten, effects.array_stores, frozenset(writers - {order[-1]}), tuple(reasons))
+    writers -= {order[-1]}
+    return AdjointPlan(rewritten, effects.array_stores, frozenset(writers), tuple(reasons), tuple(sorted(kept)))
 
 
 def _check_slices(source: Source, code: Code, effects: Effects) -> None:

@@ -115,6 +115,8 @@ class Walk:
     stop: str
     """The argument that says at which turn to stop; negative: at the loop's end."""
     fresh: Callable[[str], str]
+    begin: Sequence[str] = ()
+    """The lines before all others: arrays are brought to what they held when the first turn began."""
 
     def text(self, head: Callable[[str], str], body: Sequence[str], leave: str, *, query: bool) -> str:
         """
@@ -127,7 +129,7 @@ class Walk:
         shape, keeps = self.shape, bool(self.turns)
         turn, stride, place = self.fresh("turn"), self.fresh("stride"), self.fresh("place")
         first, stop = (self.first, self.stop) if keeps else ("0", "")
-        lines = [f"def {self.name}({', '.join(self.arguments())}):", f"{turn} = int({first})"]
+        lines = [f"def {self.name}({', '.join(self.arguments())}):", *self.begin, f"{turn} = int({first})"]
         if keeps and shape.marks > 1:
             lines.append(f"{stride} = int({shape.ring})")
         if keeps and query:

@@ -63,6 +63,10 @@ class FunctionPlan:
     """Loops that are written turn by turn, or with numbers for bounds."""
     own: frozenset[str] = frozenset()
     """Arrays of which a variable holds the one element that is touched."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """Arrays whose stores keep what they overwrite, with their ranks."""
+    threads: int = 1
+    """The launch's rank, where there are such."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class AdjointPlan:
     writers: frozenset[Any]
     """Those of the functions that write to arrays: the reverse pass runs them again without that."""
     reasons: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    """Arrays whose stores keep what they overwrite, in order."""
 
 
 @dataclass(frozen=True)

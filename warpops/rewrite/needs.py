@@ -22,6 +22,7 @@ from .flow import (
     place,
     values_taken,
 )
+from .kept import as_kept
 from .locals import local_arrays, stores_into
 from .model import FunctionPlan, LoopPlan, RefusedError, listed
 from .own import as_variables
@@ -59,6 +60,7 @@ class LoopPlanner:
         self.source: Source = read(plan.owner)
         write_out(self.source, plan.small)
         as_variables(self.source, plan.own)
+        as_kept(self.source, plan.kept, plan.threads)
         setters_as_stores(self.source)
         self.vectors, _ = local_arrays(self.source)
         self.structure = Structure(self.source.names, plan.loops, results_of(self.source))
@@ -121,6 +123,8 @@ class LoopPlanner:
 
     def _writes(self, call: ast.Call) -> bool:
         called = self.source.meaning(call.func)
+        if isinstance(call.func, ast.Name) and call.func.id in self.source.keepers:
+            return True
         overloads = declared_overloads(called) if hasattr(called, "adj") else []
         return "atomic_" in builtin_name(called) or any(code_of(o).func in self.writers for o in overloads)
 

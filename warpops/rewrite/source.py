@@ -11,7 +11,7 @@ import linecache
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..effects.model import Site
@@ -53,6 +53,12 @@ class Source:
     names: Names
     local: set[str]
     """Arguments, and all names that are assigned. Whoever adds variables to the tree adds them here."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Arrays whose stores keep what they overwrite, each with the variable that says how much was kept."""
+    keepers: set[str] = field(default_factory=set)
+    """The functions that they call."""
+    stored: set[tuple[int, int]] = field(default_factory=set)
+    """Where they are."""
 
     @property
     def parameters(self) -> list[str]:

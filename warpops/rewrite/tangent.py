@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..private import warp_code, warp_source, warp_types
-from ..private.warp_types import is_array, is_struct
 from .source import make_func, make_function, make_kernel
 from .tangent_expressions import Expressions, stores
-from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError, has_tangent
+from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError, holds_arrays
 from .tangent_statements import Statements
 from .typed import Typed, UntypedError, typed
 
@@ -105,7 +104,7 @@ def _twins_by_value(statements: Statements, twins: Mapping[str, str | None], typ
         if name not in scope.active:
             continue
         twin = scope.twin(name)
-        scope.add(f"{twin} = {scope.zero(kind)}")
+        scope.add(f"{twin} = {scope.blank(kind)}")
         for label, array in twins.items():
             if label.split(".")[0] == name and array is not None:
                 scope.add(f"{twin}{label[len(name) :]} = {array}")
@@ -115,16 +114,9 @@ def _begin(scope: Scope, twins: Collection[str]) -> None:
     """A zero for what is given without a tangent, and assigned a value with one."""
     for name, kind in scope.typed.arguments.items():
         if name in scope.active and name not in twins:
-            if _holds_arrays(kind):
+            if holds_arrays(kind):
                 raise MixedArraysError(f"'{name}' is given without a tangent to '{scope.owner.key}', which assigns one")
-            scope.add(f"{scope.twin(name)} = {scope.zero(kind)}")
-
-
-def _holds_arrays(kind: Any) -> bool:
-    """Whether a type is an array of what has a tangent, or a struct with one."""
-    if is_struct(kind):
-        return any(_holds_arrays(variable.type) for variable in kind.vars.values())
-    return is_array(kind) and has_tangent(kind)
+            scope.add(f"{scope.twin(name)} = {scope.blank(kind)}")
 
 
 class _Maker:

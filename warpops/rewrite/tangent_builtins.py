@@ -9,9 +9,8 @@ from typing import Any
 
 from ..effects.tables import Row, row
 from ..private import warp_built, warp_types
-from ..private.warp_types import is_array
 from .tangent_compositions import COMPOSED, composed
-from .tangent_scope import Form, MixedArraysError, Scope, has_tangent, scalar_of
+from .tangent_scope import Form, Scope, has_tangent, scalar_of
 from .tangent_text import atom, joined, parsed, summed
 
 CONSTRUCTORS = frozenset({"vector", "matrix", "quaternion", "transformation", "spatial_vector"})
@@ -77,12 +76,8 @@ class Builtins:
         for parameter, form in zip(parameters, forms, strict=True):
             if parameter in TYPE_ARGUMENTS or (not has_tangent(form.type) and name not in CONSTRUCTORS):
                 parts.append(form.text)
-            elif form.tangent is None and is_array(form.type):
-                raise self.scope.refuse(
-                    node, "an array with a tangent and one without are used as one", MixedArraysError
-                )
             elif has_tangent(form.type):
-                parts.append(form.tangent or self.scope.zero(form.type))
+                parts.append(form.tangent or self.scope.zero(form.type, node))
             else:
                 parts.append(self.scope.number(0.0, scalar_of(kind)))
         return Form(value, kind, text(*parts))

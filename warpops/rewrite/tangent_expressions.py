@@ -14,7 +14,7 @@ from ..private.warp_source import declared_overloads, is_function, lookup, membe
 from ..private.warp_types import argument_types, is_array, is_struct
 from .source import dotted
 from .tangent_builtins import Builtins
-from .tangent_scope import Form, Scope, has_tangent
+from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
 from .tangent_text import atom, is_cheap, joined
 from .tangent_tiles import mapped
 
@@ -67,8 +67,11 @@ class Expressions:
     def _name(self, name: str, kind: Any) -> str | None:
         if name in self.scope.leaves:
             return self.scope.leaves[name]
-        if is_struct(kind) and any(t for label, t in self.scope.leaves.items() if label.startswith(f"{name}.")):
-            self.scope.activate(name)  # a struct argument used as a whole
+        inside = [twin for label, twin in self.scope.leaves.items() if label.startswith(f"{name}.")]
+        if any(inside) or (inside and name in self.scope.active):  # a struct argument used as a whole
+            if None in inside:  # its twin would hold arrays that are null
+                raise MixedArraysError(f"some arrays of '{name}' have a tangent, and it is used as a whole")
+            self.scope.activate(name)
         if name in self.scope.active and has_tangent(kind):
             return self.scope.twin(name)
         return None
@@ -136,7 +139,7 @@ class Expressions:
                 form = self.form(side)
                 sides.append(form)
                 if form.type is not None:  # None: never run, for the condition is a constant
-                    scope.add(f"{twin} = {form.tangent or scope.zero(kind)}")
+                    scope.add(f"{twin} = {form.tangent or scope.zero(kind, node)}")
                 scope.add(f"{name} = {form.text}")
         return Form(name, kind, None if all(s.tangent is None for s in sides) else twin)
 

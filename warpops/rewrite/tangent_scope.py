@@ -66,6 +66,13 @@ def has_tangent(warp_type: Any) -> bool:
     return warp_types.is_float(scalar_of(warp_type))
 
 
+def holds_arrays(warp_type: Any) -> bool:
+    """Whether a type is an array of what has a tangent, or a struct with one."""
+    if is_struct(warp_type):
+        return any(holds_arrays(variable.type) for variable in warp_type.vars.values())
+    return is_array(warp_type) and has_tangent(warp_type)
+
+
 class Scope:
     """The state of writing one function."""
 
@@ -189,8 +196,16 @@ class Scope:
         """A constant of a scalar type."""
         return f"{self.type_text(scalar)}({value!r})"
 
-    def zero(self, warp_type: Any) -> str:
-        """A zero of any type but an array."""
+    def zero(self, warp_type: Any, node: ast.AST) -> str:
+        """The tangent of what has none. An array's would be an array of zeros, which nobody has made."""
+        if holds_arrays(warp_type):
+            raise self.refuse(
+                node, "an array without a tangent takes the place of one with a tangent", MixedArraysError
+            )
+        return self.blank(warp_type)
+
+    def blank(self, warp_type: Any) -> str:
+        """A zero of any type but an array; arrays in it are null."""
         tile = warp_built.tile_of(warp_type)
         if tile is not None:
             dtype, shape, storage = tile

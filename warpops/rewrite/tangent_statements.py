@@ -9,7 +9,7 @@ from typing import Any
 from ..private.warp_types import is_array, is_struct
 from .source import dotted
 from .tangent_expressions import Expressions
-from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
+from .tangent_scope import Form, Scope, has_tangent, holds_arrays
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""
@@ -86,13 +86,16 @@ class Statements:
         """A form's tangent, a zero where it has none."""
         if form.tangent is not None:
             return form.tangent
-        if not is_array(form.type):
-            return self.scope.zero(form.type)
         called = self.scope.typed.called.get(id(value))
         if called is not None and called[0].key in FRESH_ARRAYS:
             return form.text
-        what = "an array without a tangent takes the place of one that has a tangent"
-        raise self.scope.refuse(node, what, MixedArraysError)
+        if isinstance(value, ast.Call) and not any(map(holds_arrays, self._given(value))):
+            return self.scope.blank(form.type)  # a new struct
+        return self.scope.zero(form.type, node)
+
+    def _given(self, call: ast.Call) -> list[Any]:
+        """The types of a call's arguments."""
+        return [self.scope.typed.type_of(a) for a in (*call.args, *(k.value for k in call.keywords))]
 
     def _several(self, node: ast.Assign, target: ast.Tuple, kind: Any) -> None:
         """``a, b = ...``"""
@@ -114,7 +117,7 @@ class Statements:
             if len(forms) == 1 and isinstance(forms[0].type, list):
                 for name, own in zip(names, forms[0].type, strict=True):
                     if name in scope.active and has_tangent(own):
-                        scope.add(f"{scope.twin(name)} = {scope.zero(own)}")
+                        scope.add(f"{scope.twin(name)} = {scope.zero(own, node)}")
                 scope.add(f"{', '.join(names)} = {forms[0].text}")
                 return
             self._plain(node)
@@ -294,7 +297,7 @@ class Statements:
         name = f"{self.scope.plain(call.func)}_copy"
         tangent = None
         if form.tangent is not None or own.tangent is not None:
-            tangent = f"{name}({own.tangent or self.scope.zero(own.type)}, {self._tangent(node, form)})"
+            tangent = f"{name}({own.tangent or self.scope.zero(own.type, node)}, {self._tangent(node, form)})"
         self._bind(node, target.id, Form(f"{name}({own.text}, {form.text})", own.type, tangent))
 
     def _branch(self, node: ast.If) -> None:

@@ -70,9 +70,14 @@ class LoopText:
             first=fresh("first"),
             stop=fresh("stop"),
             fresh=fresh,
+            begin=[ast.unparse(ast.fix_missing_locations(kept.undoing())) for kept in self._kept()],
         )
         self.turns, self.turn, self.at = fresh(f"turns_{number}"), fresh(f"turn_{number}"), fresh(f"at_{number}")
         self._make()
+
+    def _kept(self) -> list[Any]:
+        """The arrays that the loop stores to, keeping what it overwrites."""
+        return [kept for kept in self.writer.kept if kept.top in self.plan.state]
 
     def _given_by_body(self) -> set[str]:
         """Without what only the loop's bounds are made of: those are arguments themselves."""
@@ -159,6 +164,7 @@ class LoopText:
             arguments = [*memories, self.turn, self.turns, *self.rest]
             first.append(assign(self.at, ast.Call(name(self.look), [name(n) for n in arguments], [])))
             first += [self._point(n, name(self.at)) for n in sorted(self.plan.restored | self._sought())]
+            first += [kept.undoing() for kept in self._kept()]
         if self.bounds:
             assert isinstance(loop, ast.For)
             assert isinstance(loop.target, ast.Name)

@@ -158,6 +158,7 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
         null_with=own.null_with,
         block_dim=own.block_dim,
         tiled=own.tiled,
+        derived=True,
     )
 
 

@@ -201,7 +201,7 @@ class TangentOp:
         given = {s.name: t for s, t in zip(self._slots, tangents, strict=True) if t is not None}
         named = dict(zip(self._plan.arguments, values, strict=False))
         for name, array in self._before.items():
-            named[name] = torch.zeros_like(named[array]) if named[name] is None else named[name]
+            named[name] = torch.zeros_like(named[array]) if named.get(name) is None else named[name]
         for name, tangent in zip(self._tangents, tangents, strict=True):
             if not isinstance(tangent, (torch.Tensor, type(None))):
                 raise ArgumentError(
@@ -243,10 +243,11 @@ def _is_cast(tangent: torch.Tensor) -> bool:
 
 
 def _shown(first: OpPlan, plan: OpPlan, before: Mapping[str, str]) -> OpPlan:
-    """A tangent kernel's plan with the parameters of the op's tangent: the op's own in its order, then tangents."""
+    """A tangent kernel's plan with the parameters of the op's tangent: the op's own in its order, then tangents that may
+    be anything but zero."""
     own = {parameter.name: parameter for parameter in plan.parameters}
     order = [parameter.name for parameter in first.parameters]
-    order += [name for name in own if name not in order]
+    order += [name for name in own if name not in order and any(s.differentiable for s in own[name].slots)]
     last = first.parameters[-1].keyword_only
     found = []
     for parameter in map(own.__getitem__, order):

@@ -117,22 +117,20 @@ class Tangent:
         given = dict(values)
         for slot, twin in self.twins.items():
             if twin in self.transforms.plan.arguments:
-                tangent = tangents.get(slot)
-                given[twin] = torch.zeros_like(values[slot]) if tangent is None else tangent
+                tangent, value = tangents.get(slot), values[slot]
+                given[twin] = torch.zeros_like(value) if tangent is None and value is not None else tangent
         for changed in self.transforms.plan.mutated:  # the op itself has changed the caller's
             given[changed.name] = given[changed.name].clone()
         return tuple(given[name] for name in self.transforms.plan.arguments)
 
 
-def tangent_plan(
-    plan: OpPlan, active: frozenset[str], everything: frozenset[str], *, values: bool = False
-) -> TangentPlan:
+def tangent_plan(plan: OpPlan, active: frozenset[str], *, values: bool = False) -> TangentPlan:
     """The plan of the tangent op of a concrete op.
 
     Args:
         plan: the op's.
-        active: the inputs that have a tangent, by schema name.
-        everything: those that could have one. They get one, of zeros, where the kernel makes one array of several.
+        active: the inputs that have a tangent, by schema name. All float arrays get one, of zeros, where the kernel makes
+            one array of several, or uses a struct as a whole.
         values: it returns the results, too.
 
     Raises:
@@ -142,12 +140,11 @@ def tangent_plan(
     try:
         return _plan(plan, active, values)
     except MixedArraysError:
-        if active == everything:
-            raise
-        return _plan(plan, everything, values)
+        return _plan(plan, None, values)
 
 
-def _plan(plan: OpPlan, active: frozenset[str], values: bool) -> TangentPlan:
+def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> TangentPlan:
+    """``active``: None for all float arrays."""
     names = Names({*(s.name for s in plan.slots), *(s.label for s in plan.slots)})
     twins = {s.name: names.fresh(f"tangent_{s.name}") for s in plan.arrays if _has_twin(s, active)}
     by_label = {s.label: twins.get(s.name) for s in plan.arrays if s.leaf.differentiable}
@@ -176,8 +173,7 @@ def why_none(plan: OpPlan) -> str | None:
     try:
         _check(plan)
         if not plan.kernel.generic:
-            everything = frozenset(slot.name for slot in plan.gradients)
-            tangent_plan(plan, everything, everything)
+            tangent_plan(plan, frozenset(slot.name for slot in plan.gradients))
     except TangentError as error:
         return str(error)
     return None
@@ -202,11 +198,16 @@ def _check(plan: OpPlan) -> None:
             raise TangentError(f"'{slot.label}' is changed in place, and may be None")
 
 
-def _has_twin(slot: Slot, active: frozenset[str]) -> bool:
+def _has_twin(slot: Slot, active: frozenset[str] | None) -> bool:
     """Inputs by what is asked; what the kernel writes may hold anything, and so always."""
-    if slot.role == "input":
+    if slot.role == "input" and active is not None:
         return slot.differentiable and slot.name in active
     return slot.leaf.differentiable
+
+
+def _is_constant(slot: Slot) -> bool:
+    """Whether the tangent of a float array is zero at every call."""
+    return slot.role == "input" and slot.leaf.differentiable and not slot.differentiable
 
 
 def _dropped(plan: OpPlan) -> frozenset[str]:
@@ -277,6 +278,7 @@ def _declaration(
             else:
                 right.append(Term(label, tuple(slot.shape or ())))
             inits.append((label, slot.init if label == slot.label or slot.init == "empty" else "zeros"))
+    constant = [twins[s.name] for s in plan.inputs if _is_constant(s) and s.name in twins]
     launch = plan.extents.launch
     return Declaration(
         signature="(tangent)",
@@ -289,7 +291,7 @@ def _declaration(
         scratch=tuple(scratch),
         sizes=own.sizes,
         optional=(
-            *(s.label for s in plan.inputs if s.optional),
+            *(n for s in plan.inputs if s.optional for n in (s.label, twins.get(s.name)) if n is not None),
             *(
                 n
                 for s in plan.arrays
@@ -298,11 +300,12 @@ def _declaration(
                 if n in [t.name for t in right]
             ),
         ),
-        nondiff=(*own.nondiff, *sorted(extremes)),
+        nondiff=tuple(dict.fromkeys((*own.nondiff, *sorted(extremes), *constant))),
         tensor_scalars=own.tensor_scalars,
         null_with=own.null_with,
         block_dim=own.block_dim,
         tiled=own.tiled,
+        derived=True,
     )
 
 

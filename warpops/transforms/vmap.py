@@ -143,7 +143,7 @@ class Transforms:
             found = self._tangents.get(key)
             if found is None:
                 try:
-                    made = tangent_plan(instance.plan, active, self._given(values), values=results)
+                    made = tangent_plan(instance.plan, active, values=results)
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
                     unless_built(made.plan.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
                     registration = hidden_registration(made.plan, self.name, (self.path, level, types), Transforms)
@@ -154,7 +154,7 @@ class Transforms:
                 found = self._tangents[key] = Tangent(transforms, instance.plan, made)
                 for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
                     warnings.warn(
-                        f"{self.name}: second derivatives may be wrong: {hazard.message} ({hazard.site} of the tangent kernel)",
+                        f"{self.name}: second derivatives may be wrong: {hazard.advised} ({hazard.site} of the tangent kernel)",
                         GradientWarning,
                         stacklevel=2,
                     )
@@ -184,11 +184,6 @@ class Transforms:
             found: list[torch.Tensor] = self.ways.ops.backward(*values)
             return found
         return carry(self, "backward", values)
-
-    def _given(self, values: tuple[Any, ...]) -> frozenset[str]:
-        """The inputs of a call that can have a tangent."""
-        inputs = zip(self.plan.inputs, values, strict=False)
-        return frozenset(s.name for s, v in inputs if s.differentiable and v is not None)
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
