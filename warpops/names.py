@@ -96,7 +96,7 @@ def choose_name(declared: str | None, kernel: KernelSignature) -> Named:
 
 def newest(name: str) -> Any:
     """The live op that has a name, the one before it where that was collected; None where there is none."""
-    live = dict(_ops.get(name, ()))
+    live = dict(_ops[name].items()) if name in _ops else {}  # items: an op may be collected at any line
     return live[max(live)] if live else None
 
 

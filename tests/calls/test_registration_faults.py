@@ -88,6 +88,7 @@ print("interrupted", interrupted)
 '''
 
 
+@pytest.mark.slow
 def test_a_registration_is_interrupted_at_every_line(tmp_path):
     """In a process of its own: it ended in a crash at some later decoration."""
     printed = run_script(INTERRUPTED, tmp_path / "interrupted.py")

@@ -7,8 +7,8 @@ import torch
 import warp as wp
 
 from loop_kernels import D, check, ints, uniform
-from support import close
-from warpops import GradientWarning, warp_op
+from support import WARP, close
+from warpops import GradientError, GradientWarning, warp_op
 
 
 @wp.kernel
@@ -129,6 +129,32 @@ def test_transforms_of_own_elements():
         for one, want in zip(found, gradient(x[k], y[k]), strict=True):
             close(one[k], want)
     torch.autograd.gradgradcheck(op, (uniform(2, 2), uniform(2, 2, seed=1)))
+
+
+@wp.kernel
+def stored(x: wp.array[D], y: wp.array[wp.vec2d]):
+    i = wp.tid()
+    y[i] = wp.vec2d(D(0.0))
+    y[i][1] = D(2.0) * x[i]
+
+
+@wp.kernel
+def added(x: wp.array[D], y: wp.array[wp.vec2d]):
+    i = wp.tid()
+    y[i].y += D(2.0) * x[i]
+
+
+@pytest.mark.parametrize("kernel", [stored, added])
+def test_a_component_of_an_element(kernel):
+    """Before 1.18 Warp's adjoint stored it again, in an array that isn't there."""
+    x = uniform(4)
+    y = warp_op(kernel, "x[n] -> y[n]")(x)
+    close(y, torch.stack([torch.zeros_like(x), 2.0 * x], -1).detach())
+    if WARP < (1, 18):
+        with pytest.raises(GradientError, match="Warp before 1.18 stores a component of an element again"):
+            y.sum().backward()
+    else:
+        close(torch.autograd.grad(y.sum(), x)[0], torch.full_like(x, 2.0))
 
 
 def test_two_elements_swapped_at_once_are_told():

@@ -362,11 +362,17 @@ def test_structs_and_optional_arrays_pass(optional):
     assert not found.findings, found.text()
 
 
+# ``torch.library.opcheck`` of the kinds is ``test_opcheck.py``'s.
+ALONE = [c for c in CHECKS if c not in ("opcheck", "compiled", "inductor")]
+
+
+@pytest.mark.parametrize(
+    "checks", [ALONE, pytest.param(["compiled"], marks=pytest.mark.slow)], ids=["eager", "compiled"]
+)
 @pytest.mark.parametrize("name", rows("check"))
-def test_good_kernels_pass(name):
-    """All that one call needs no Inductor for; ``torch.library.opcheck`` of the kinds is ``test_opcheck.py``'s."""
+def test_good_kernels_pass(name, checks):
     kind = KINDS[name]
-    found = run_checks(kind.op, kind.pack(*kind.draw()), {}, [c for c in CHECKS if c not in ("opcheck", "inductor")])
+    found = run_checks(kind.op, kind.pack(*kind.draw()), {}, checks)
     assert not found.findings, found.text()
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support import HERE, run_script
+from support import HERE, run_main
 from warpops.plan.declaration import declare
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (HERE.parent / "README.md").read_text(), re.S)
@@ -22,7 +22,7 @@ assert torch.equal(before, after)
 
 
 def test_the_blocks_run(tmp_path):
-    run_script("\n".join(block for block in BLOCKS if block is not TEN) + AFTER, tmp_path / "readme.py")
+    run_main("\n".join(block for block in BLOCKS if block is not TEN) + AFTER, tmp_path / "readme.py")
 
 
 @pytest.mark.parametrize("line", LINES)
