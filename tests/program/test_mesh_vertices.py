@@ -8,7 +8,7 @@ import pytest
 import torch
 import warp as wp
 
-from warpops import GradientWarning, warp_program
+from warpops import GradientWarning, warp_op, warp_program
 
 
 @wp.kernel
@@ -44,3 +44,17 @@ def test_points_alone_are_right_and_silent() -> None:
         program(points, faces, x.requires_grad_()).sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, torch.tensor([[0.0, 0.0, 1.0]]))
+
+
+def test_a_given_mesh_whose_points_require_a_gradient_is_warned_of() -> None:
+    op = warp_op("x[k] -> d[k]", name="test_mesh::given")(distances)
+    points, faces, x = tensors()
+    x.requires_grad_()
+    indices = wp.from_torch(faces)
+    moved = wp.Mesh(wp.from_torch(points.clone().requires_grad_(), dtype=wp.vec3), indices)
+    with pytest.warns(GradientWarning, match="the points of the mesh given for 'mesh' require a gradient"):
+        op(moved, x).sum().backward()
+    still = wp.Mesh(wp.from_torch(points, dtype=wp.vec3), indices)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GradientWarning)
+        op(still, x).sum().backward()
