@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection
 from typing import Any
 
-from ..private.warp_types import is_array, is_struct
+from ..private.warp_types import is_struct
 from .source import dotted
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, Scope, has_tangent, holds_arrays
@@ -146,12 +146,8 @@ class Statements:
 
     def _array(self, target: ast.expr) -> str | None:
         """The dotted name of the array that a store goes to; '' for one without a name, None for no array."""
-        node: ast.expr = target
-        while isinstance(node, (ast.Subscript, ast.Attribute)):
-            node = node.value
-            if is_array(self.scope.typed.type_of(node)):
-                return dotted(node) or ""
-        return None
+        array = self.scope.typed.array_of(target)
+        return None if array is None else dotted(array) or ""
 
     def _place(self, node: ast.stmt, target: ast.expr, form: Form) -> tuple[str, str | None]:
         """Where a store goes, and where its tangent goes."""
