@@ -143,6 +143,8 @@ class Reader(ast.NodeVisitor):
             self.here.static = True
         elif node.args and isinstance(node.args[0], ast.Name) and is_random(name):
             self.here.drawn.add(node.args[0].id)
+        elif len(node.args) > 2 and isinstance(node.args[2], ast.Name) and row(name).writes == "third":
+            self.here.parts.add(node.args[2].id)
         elif node.args and name.startswith(("atomic_", "tile_atomic_", "tile_store")):
             base = _base(node.args[0])
             if isinstance(base, ast.Name):

@@ -222,6 +222,9 @@ class Statements:
         if function.is_builtin() and function.key in ("tile_store", "tile_atomic_add"):
             self._tile_store(node, value)
             return
+        if function.is_builtin() and function.key == "tile_matmul":
+            self._tile_matmul(node, value)
+            return
         if function.is_builtin() and function.key in ("transform_set_translation", "transform_set_rotation"):
             self._setter(node, value)
             return
@@ -260,6 +263,20 @@ class Statements:
         elif form.tangent is not None:
             raise self.scope.refuse(node, "a tile with a tangent is stored into an array that has none")
         self.scope.add(f"{name}({', '.join([base.text, form.text, *more])})")
+
+    def _tile_matmul(self, node: ast.stmt, call: ast.Call) -> None:
+        """``wp.tile_matmul(a, b, out, alpha)``, which adds to a tile."""
+        scope = self.scope
+        if not 3 <= len(call.args) <= 4 or call.keywords or not isinstance(call.args[2], ast.Name):
+            raise scope.refuse(node, "'tile_matmul' of more than tiles and 'alpha' has no tangent rule")
+        a, b = (scope.kept(self.expressions.form(factor)) for factor in call.args[:2])
+        out, *more = (scope.plain(argument) for argument in call.args[2:])
+        name = scope.plain(call.func)
+        for left, right in ((a.tangent, b.text), (a.text, b.tangent)):
+            if left is not None and right is not None:
+                scope.activate(out)
+                scope.add(f"{name}({', '.join([left, right, scope.twin(out), *more])})")
+        scope.add(f"{name}({', '.join([a.text, b.text, out, *more])})")
 
     def _setter(self, node: ast.stmt, call: ast.Call) -> None:
         """A builtin that changes a transform in place. Its copying sister has an adjoint that is right."""
