@@ -8,7 +8,7 @@ import pytest
 import torch
 import warp as wp
 
-from support import close
+from support import WARP, close
 from warpops import GradientWarning, warp_op
 from warpops.effects import analyse
 
@@ -95,3 +95,67 @@ def test_a_mapped_fraction_has_its_gradient(kernel: wp.Kernel) -> None:
     (gradient,) = torch.autograd.grad(op(x).sum(), x)
     part = x.detach() - x.detach().trunc()
     close(gradient, torch.ones_like(part) if kernel is mapped else part + x.detach())
+
+
+@wp.kernel
+def product(x: wp.array2d[float], y: wp.array2d[float]):
+    i = wp.tid()
+    s = wp.tile_zeros(shape=(2, 2), dtype=float)
+    for k in range(x.shape[1] / 2):
+        t = wp.tile_load(x, shape=(2, 2), offset=(i * 2, k * 2))
+        wp.tile_matmul(t, t, s)
+    wp.tile_store(y, s, offset=(i * 2, 0))
+
+
+@wp.kernel
+def product_used(x: wp.array2d[float], y: wp.array2d[float]):
+    i = wp.tid()
+    s = wp.tile_zeros(shape=(2, 2), dtype=float)
+    for k in range(x.shape[1] / 2):
+        t = wp.tile_load(x, shape=(2, 2), offset=(i * 2, k * 2))
+        wp.tile_matmul(t, t, s)
+    wp.tile_store(y, s * s, offset=(i * 2, 0))
+
+
+@wp.kernel
+def product_used_before(x: wp.array2d[float], y: wp.array2d[float]):
+    i = wp.tid()
+    s = wp.tile_zeros(shape=(2, 2), dtype=float)
+    t = wp.tile_load(x, shape=(2, 2), offset=(i * 2, 0))
+    wp.tile_matmul(t, t, s)
+    u = s * s
+    wp.tile_matmul(t, t, s)
+    wp.tile_store(y, u + s, offset=(i * 2, 0))
+
+
+@pytest.mark.skipif(WARP < (1, 19), reason="tiles on the CPU")
+@pytest.mark.parametrize(
+    ("kernel", "doubt"),
+    [
+        (product, None),
+        (product_used, "value of 's', which the run-time loop"),
+        (product_used_before, "'s' is changed here after the adjoint needed it"),
+    ],
+    ids=lambda value: getattr(value, "key", ""),
+)
+def test_what_is_added_to_a_tile_in_place(kernel: wp.Kernel, doubt: str | None) -> None:
+    """``wp.tile_matmul`` changes its third argument: what needs its earlier value is warned of, the sum itself is right."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        op = warp_op(
+            kernel, "x[2 * n, 2 * k] -> y[2 * n, 2]", dim="n", tiled=True, block_dim=1, name=f"tiles::{kernel.key}"
+        )
+    x = torch.rand(2, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(op(x).sum(), x)
+    parts = [x[:, :2] @ x[:, :2], x[:, 2:] @ x[:, 2:]]
+    total = sum(parts)
+    want = {product: total, product_used: total * total, product_used_before: parts[0] ** 2 + 2 * parts[0]}[kernel]
+    (right,) = torch.autograd.grad(want.sum(), x)
+    if doubt is None:
+        assert not told
+        close(gradient, right)
+    else:
+        (warning,) = told
+        assert issubclass(warning.category, GradientWarning)
+        assert doubt in str(warning.message)
+        assert not torch.allclose(gradient, right), "Warp's adjoint is right: the warning can go"

@@ -54,6 +54,27 @@ def mapped_over_two(x: wp.array2d[f64], w: wp.array2d[f64], y: wp.array2d[f64]):
     wp.tile_store(y, wp.tile_map(wp.atan2, a, b), offset=(i, 0))
 
 
+@wp.kernel
+def products(a: wp.array2d[f64], b: wp.array2d[f64], c: wp.array2d[f64], d: wp.array2d[f64]):
+    i, j, _lane = wp.tid()
+    s = wp.tile_zeros(shape=(2, 2), dtype=f64)
+    for k in range(a.shape[1] / 2):
+        left = wp.tile_load(a, shape=(2, 2), offset=(i * 2, k * 2))
+        wp.tile_matmul(left, wp.tile_load(b, shape=(2, 2), offset=(k * 2, j * 2)), s, 0.5)
+    wp.tile_store(c, s, offset=(i * 2, j * 2))
+    t = wp.tile_load(a, shape=(2, 2), offset=(i * 2, 0))
+    wp.tile_store(d, wp.tile_matmul(t, t * t), offset=(i * 2, j * 2))
+
+
+@wp.kernel
+def products_by_name(a: wp.array2d[f64], c: wp.array2d[f64]):
+    i, _lane = wp.tid()
+    s = wp.tile_ones(shape=(2, 2), dtype=f64)
+    left = wp.tile_load(a, shape=(2, 2), offset=(i * 2, 0))
+    wp.tile_matmul(left, left, s, beta=0.5)
+    wp.tile_store(c, s, offset=(i * 2, 0))
+
+
 def rand(*shape: int) -> torch.Tensor:
     return torch.rand(*shape, dtype=torch.float64)
 
@@ -75,3 +96,26 @@ def test_a_mapped_function_of_two_tiles_is_refused():
     op = warp_op(mapped_over_two, declared, dim="n", tiled=True, block_dim=1, name="tangents::mapped_over_two")
     with pytest.raises(GradientError, match="'tile_map' of two arguments has no tangent rule"):
         torch.func.jvp(op, (rand(3, 4), rand(3, 4)), (rand(3, 4), rand(3, 4)))
+
+
+def test_matrix_products():
+    declared = "a[2 * n, 2 * k], b[2 * k, 2 * m] -> c[2 * n, 2 * m], d[2 * n, 2 * m]"
+    op = warp_op(products, declared, dim="n, m", tiled=True, block_dim=1, name="tangents::products")
+    a, b = rand(4, 6), rand(6, 2)
+    torch.testing.assert_close(op(a, b)[0], 0.5 * a @ b)
+    check_twice(op, a, b)
+    check_twice(lambda b: op(a, b), b)
+
+
+def test_a_matrix_product_with_named_factors_is_refused():
+    op = warp_op(
+        products_by_name,
+        "a[2 * n, 2] -> c[2 * n, 2]",
+        dim="n",
+        tiled=True,
+        block_dim=1,
+        name="tangents::named_products",
+    )
+    assert "'tile_matmul' of more than tiles and 'alpha' has no tangent rule" in op.tangent.explain()
+    with pytest.raises(GradientError, match=r"no tangent rule \(.*test_tangent_tiles.py:\d+: `wp.tile_matmul"):
+        torch.func.jvp(op, (rand(4, 2),), (rand(4, 2),))

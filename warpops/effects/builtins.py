@@ -293,12 +293,15 @@ def _plain(
     if drawn:  # of the state nothing is needed: the numbers drawn have no gradient in it
         values = [replace(v, tokens=frozenset(t for t in v.tokens if not isinstance(t, Component))) for v in values]
     form = numbers.computed(values, frame.code.text(node))
-    result = numbers.differentiated(record, name, values, form, site)
-    if known.writes in ("state", "arguments", "results"):
+    needed = [*values[:2], *values[3:]] if known.writes == "third" else values  # what is added to isn't needed
+    result = numbers.differentiated(record, name, needed, form, site)
+    if known.writes in ("state", "arguments", "results", "third"):
         changed = list(zip(arguments.all_nodes, arguments.values, strict=True))
+        if known.writes == "third":
+            changed = changed[2:3]
         for argument, given in changed[:1] if drawn and arguments.nodes else changed:
             if isinstance(argument, ast.Name) and isinstance(given, Value) and argument.id in frame.env:
-                if drawn:
+                if drawn or known.writes == "third":
                     note_change(record, frame, given, node)
                 elif known.writes == "results" and given.active and argument is not arguments.all_nodes[0]:
                     message = f"'{argument.id}' held a value that the adjoint may need, and wp.{name} overwrites it"

@@ -149,6 +149,8 @@ class Reader(ast.NodeVisitor):
             self.here.static = True
         elif node.args and isinstance(node.args[0], ast.Name) and is_random(name):
             self.here.drawn.add(node.args[0].id)
+        elif len(node.args) > 2 and isinstance(node.args[2], ast.Name) and row(name).writes == "third":
+            self.here.parts.add(node.args[2].id)
         elif node.args and name.startswith(("atomic_", "tile_atomic_", "tile_store")):
             base = _base(node.args[0])
             if isinstance(base, ast.Name):
@@ -383,12 +385,6 @@ def is_type(value: Any) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Functions
-
-
-def mesh_array(warp_type: Any, name: str) -> Any:
-    """The type of an array that a mesh holds."""
-    variable = wp.Mesh.vars.get(name) if warp_type is wp.Mesh else None
-    return None if variable is None else variable.type
 
 
 def evaluate_static(code: Code, node: ast.Call, constants: dict[str, Any]) -> Any:

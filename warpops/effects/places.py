@@ -6,6 +6,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+import warp as wp
+
 from ..private.warp_source import member
 from ..private.warp_types import component_type, holds_floats, is_array, is_struct, known_type
 from . import access
@@ -13,7 +15,7 @@ from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal
 from .frozen import frozen, replace
 from .joins import with_tokens
 from .model import Site
-from .names import as_abstract, mesh_array, struct_field
+from .names import as_abstract, struct_field
 from .record import Frame, Record
 from .values import (
     NO_TOKENS,
@@ -234,7 +236,7 @@ def _attribute(record: Record, frame: Frame, value: Abstract | None, node: ast.A
     current = access.as_number(record, frame, value if value is not None else UNKNOWN, node)
     if is_struct(current.type):
         return _field_of_element(current, name)
-    held = mesh_array(current.type, name)
+    held = _mesh_array(current.type, name)
     if held is not None:
         return Array(frozenset(), int(held.ndim), held.dtype, doubt=vertices(frame.code.site(node)))
     return _extracted(current)
@@ -265,3 +267,9 @@ def spread(value: Abstract) -> list[Abstract]:
     if isinstance(value, Shapes):
         return [length(value, axis) for axis in range(max(value.array.ndim, 1))]
     return [value]
+
+
+def _mesh_array(warp_type: Any, name: str) -> Any:
+    """The type of an array that a mesh holds."""
+    variable = wp.Mesh.vars.get(name) if warp_type is wp.Mesh else None
+    return None if variable is None else variable.type

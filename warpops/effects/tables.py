@@ -26,8 +26,9 @@ class Row:
     """How its effects and result follow, by the names of ``builtins.HANDLERS``; empty where numbers are made of numbers."""
     reads: tuple[str, int] | None = None
     """The array that it reads all of, by the argument's name and position."""
-    writes: Literal["", "arguments", "results", "state", "object"] = ""
-    """What it changes: any variables given to it, those behind the first, a random state (the first), or Warp's object."""
+    writes: Literal["", "arguments", "results", "third", "state", "object"] = ""
+    """What it changes: any variables given to it, those behind the first, the third, a random state (the first), or Warp's
+    object."""
     sums: bool = False
     """An update of which the adjoint neither reads the array nor consumes its cotangent."""
     handle: str = ""
@@ -318,7 +319,7 @@ ROWS: dict[str, Row] = {
     "tile_sum": _LINEAR,
     "tile_extract": _LINEAR,
     "tile_astype": _LINEAR,
-    "tile_matmul": Row(needs="others"),
+    "tile_matmul": Row(writes="third", needs="others", tangent="product"),
     "tile_dot": Row(needs="others"),
     "tile_argmin": _ZERO,
     "tile_argmax": _ZERO,

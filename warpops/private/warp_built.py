@@ -115,7 +115,7 @@ def watch_build(
 
     own.eval, own.resolve_call = evaluate, resolve
     with loading:
-        own.build(None, dict(options))
+        own.build(None, {"output_arch": None, **options})  # which Warp's tile builtins ask for
 
 
 def strict_type(warp_type: Any) -> Any:

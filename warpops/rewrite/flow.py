@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from ..effects.names import as_abstract, is_random, is_static
+from ..effects.tables import row
 from ..effects.values import Builtin
 from ..private.warp_source import is_function, parameters
 from ..private.warp_types import is_reference
@@ -88,6 +89,8 @@ class Uses:
                 arguments = call.args[:2]
             elif is_random(name):
                 arguments = call.args[:1]
+            elif row(name).writes == "third":
+                arguments = call.args[2:3]
         return {a.id for a in arguments if isinstance(a, ast.Name) and a.id in self.source.local}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from ..effects import analyse_as
 from ..effects.model import Effects, Hazard, LoopNeeds, Site
 from ..effects.names import Code, code_of
+from ..effects.tables import row
 from ..private import warp_code, warp_source
 from ..private.warp_source import declared_overloads, is_function, parameters
 from ..private.warp_types import is_reference
@@ -256,7 +257,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
                             f"the thread's own array {listed(others)} is large, or more than indexed", None
                         )
             viewed_calls(read(owners[function]))
-            _check_slices(read(owners[function]), code, effects)
+            _check_parts(read(owners[function]), code, effects)
             LoopPlanner(plan, stores, rewritten, writers, tiled=effects.tiled).run()
     reasons = [
         f"line {loop.needs.site.line}, `{loop.needs.site.code}`: {loop.describe()}"
@@ -283,13 +284,15 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
     return AdjointPlan(rewritten, effects.array_stores, frozenset(writers), tuple(reasons), tuple(sorted(kept)))
 
 
-def _check_slices(source: Source, code: Code, effects: Effects) -> None:
-    """Slices of local vectors are stored by numbers alone."""
+def _check_parts(source: Source, code: Code, effects: Effects) -> None:
+    """Slices of local vectors are stored by numbers alone, and a tile is added to by a builtin that makes none."""
     for hazard in effects.hazards:
         if hazard.kind != "component" or hazard.site.file != code.file or hazard.site.line not in lines(code):
             continue
         for node in ast.walk(source.tree):
             at = getattr(node, "lineno", None) == hazard.site.line - code.first_line + 1
+            if at and isinstance(node, ast.Call) and row(builtin_name(source.meaning(node.func))).writes == "third":
+                raise RefusedError("a tile is added to in place", hazard.site)
             if at and isinstance(node, ast.Slice) and slice_bounds(node) is None:
                 raise RefusedError("a slice is stored that isn't given by numbers, or goes backwards", hazard.site)
 

@@ -71,7 +71,7 @@ class Toolbox:
     def point(self, warp_type: Any) -> Any:
         """``point(value, memory, at)``: what the memory holds, with the gradient going to ``value``."""
         for other, made in self._points:
-            if other is warp_type or warp_types.same_types([other], [warp_type]):
+            if other is warp_type or (not warp_types.is_struct(other) and warp_types.same_types([other], [warp_type])):
                 return made
         own = f"restored_{len(self._points) + 1}"
         types = {"value": warp_type, "memory": warp_types.array_annotation(warp_type, 1), "at": int}

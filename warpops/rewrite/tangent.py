@@ -12,7 +12,7 @@ from typing import Any
 
 from ..private import warp_code, warp_source, warp_types
 from .source import make_func, make_function, make_kernel
-from .tangent_expressions import Expressions, stores
+from .tangent_expressions import Expressions
 from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError, holds_arrays
 from .tangent_statements import Statements
 from .typed import Typed, UntypedError, typed
@@ -62,7 +62,7 @@ def tangent_kernel(
         TangentError: something has no tangent.
     """
     maker = _Maker(warp_code.module_options(kernel))
-    read = _read(kernel, maker.options)
+    read = maker.read(kernel)
     scope = Scope(kernel, read)
     for name in twins.values():
         if name is not None and scope.names.fresh(name) != name:
@@ -79,13 +79,6 @@ def tangent_kernel(
     text = scope.text(name, annotations)
     function = make_function(scope.code.func, text, name, scope.given, annotations)
     return make_kernel(kernel, function, name)
-
-
-def _read(owner: Any, options: dict[str, Any]) -> Typed:
-    try:
-        return typed(owner, options)
-    except UntypedError as error:
-        raise TangentError(f"Warp can't build '{owner.key}': {error}") from error
 
 
 def _type_at(types: Mapping[str, Any], label: str) -> Any:
@@ -125,6 +118,24 @@ class _Maker:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         self._functions: dict[tuple[Any, tuple[bool, ...]], TangentFunction] = {}
+        self._read: dict[Any, Typed] = {}
+
+    def read(self, owner: Any) -> Typed:
+        """A kernel or function as Warp reads it."""
+        if owner not in self._read:
+            try:
+                self._read[owner] = typed(owner, self.options)
+            except UntypedError as error:
+                raise TangentError(f"Warp can't build '{owner.key}': {error}") from error
+        return self._read[owner]
+
+    def stores(self, function: Any) -> bool:
+        """Whether a user's function, or one that it calls, writes to arrays."""
+        if function.native_snippet is not None:
+            return False  # as far as is known
+        read = self.read(function)
+        callees = [f for f, _ in read.called.values() if not f.is_builtin()]
+        return read.writes() or any(map(self.stores, callees))
 
     def body(
         self,
@@ -137,7 +148,8 @@ class _Maker:
         """Write a function's body, anew whenever one more local turns out to have a tangent."""
         while True:
             scope.start()
-            statements = Statements(scope, Expressions(scope, self.function), dropped, written, extremes)
+            expressions = Expressions(scope, self.function, self.stores)
+            statements = Statements(scope, expressions, dropped, written, extremes)
             try:
                 begin(statements)
                 statements.write(scope.typed.tree.body)
@@ -163,14 +175,14 @@ class _Maker:
 
     def _make(self, function: Any, active: tuple[bool, ...]) -> TangentFunction:
         _check(function)
-        read = _read(function, self.options)
+        read = self.read(function)
         scope = Scope(function, read)
         twins = {}
         for name, wanted in zip(read.arguments, active, strict=True):
             if wanted:
                 twins[name] = scope.twin(name)
                 scope.active.add(name)
-        scope.packs = stores(function)
+        scope.packs = read.writes(own=True) or self.stores(function)
         statements = self.body(scope, lambda statements: _begin(statements.scope, twins))
         name = scope.names.fresh(f"{read.tree.name}_tangent")
         annotations = dict(read.arguments) | {twin: read.arguments[n] for n, twin in twins.items()}

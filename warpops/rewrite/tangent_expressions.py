@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..effects.names import code_of, is_static, is_type
+from ..effects.names import is_static
 from ..effects.tables import row
 from ..private import warp_built
-from ..private.warp_source import declared_overloads, is_function, lookup, member, tree_of
-from ..private.warp_types import argument_types, is_array, is_struct
+from ..private.warp_source import lookup, member
+from ..private.warp_types import is_array
 from .source import dotted
 from .tangent_builtins import Builtins
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
@@ -22,9 +21,11 @@ from .tangent_tiles import mapped
 class Expressions:
     """Evaluates expressions of one function into forms; what has to come first is written on the way."""
 
-    def __init__(self, scope: Scope, function: Callable[[Any, tuple[bool, ...]], Any]) -> None:
-        """``function(overload, active)`` is the tangent of a user's function."""
-        self.scope, self.function = scope, function
+    def __init__(
+        self, scope: Scope, function: Callable[[Any, tuple[bool, ...]], Any], stores: Callable[[Any], bool]
+    ) -> None:
+        """``function(overload, active)`` is the tangent of a user's function; ``stores(overload)``: it writes to arrays."""
+        self.scope, self.function, self.stores = scope, function, stores
         self.builtins = Builtins(scope, self.users)
         self.loses: set[str] = set()
         """Array parameters without a tangent that values with one are stored into."""
@@ -194,7 +195,7 @@ class Expressions:
         if called is None or self._is_python(node):
             return [Form(self.scope.plain(node), kind)]
         function = called[0]
-        if not root and not function.is_builtin() and stores(function):
+        if not root and not function.is_builtin() and self.stores(function):
             raise self.scope.refuse(node, f"'{function.key}' writes to arrays, and is called inside of an expression")
         forms, names = self._arguments(node)
         if not function.is_builtin():
@@ -309,59 +310,3 @@ def is_impure(builtin: Any) -> bool:
     return (
         "state" in builtin.input_types or builtin.key.startswith(("atomic_", "tile_")) or builtin.key.endswith("_next")
     )
-
-
-@functools.cache
-def stores(function: Any) -> bool:
-    """Whether a user's function, or one that it calls, writes to arrays."""
-    found = list(ast.walk(tree_of(function)))
-    callees = [node.func for node in found if isinstance(node, ast.Call)]
-    names = {c.attr if isinstance(c, ast.Attribute) else getattr(c, "id", "") for c in callees}
-    if any(name.startswith(("atomic_", "tile_")) for name in names):
-        return True
-    types, code = dict(argument_types(function)), code_of(function)
-    if not any(is_array(kind) or is_struct(kind) for kind in types.values()):
-        return False
-    stored = [n for n in found if isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load)]
-    bound: dict[str, list[Any]] = {}
-    for node in found:
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound.setdefault(node.id, []).append(node)
-    made = {
-        target.id: is_struct(what) or is_type(what)
-        for node in found
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        for what in [_meaning(code, node.value.func)]
-        for target in node.targets
-        if isinstance(target, ast.Name) and len(bound[target.id]) == 1
-    }
-    if any(_is_element(n, {**types, **dict.fromkeys(bound)}, made) for n in stored):
-        return True
-    others = [lookup(code, name) for name in names]
-    return any(is_function(o) and not o.is_builtin() and any(map(stores, declared_overloads(o))) for o in others)
-
-
-def _meaning(code: Any, node: ast.expr) -> Any:
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return member(lookup(code, node.value.id), node.attr)
-    return lookup(code, node.id) if isinstance(node, ast.Name) else None
-
-
-def _is_element(target: ast.expr, types: dict[str, Any], made: dict[str, bool]) -> bool:
-    """Whether a store may go to an array: not to a part of a parameter by value, nor of a local vector or struct."""
-    links: list[ast.Subscript | ast.Attribute] = []
-    while isinstance(target, (ast.Subscript, ast.Attribute)):
-        links.append(target)
-        target = target.value
-    name = target.id if isinstance(target, ast.Name) else ""
-    if made.get(name):
-        # A struct may hold arrays.
-        return sum(isinstance(link, ast.Subscript) for link in links) > 0 and len(links) > 1
-    kind = types.get(name)
-    for link in reversed(links):
-        if kind is None or is_array(kind):
-            return True
-        if not is_struct(kind) or not isinstance(link, ast.Attribute):
-            return False
-        kind = kind.vars[link.attr].type
-    return False

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection
 from typing import Any
 
-from ..private.warp_types import is_array, is_struct
+from ..private.warp_types import is_struct
 from .source import dotted
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, Scope, has_tangent, holds_arrays
@@ -151,12 +151,8 @@ class Statements:
 
     def _array(self, target: ast.expr) -> str | None:
         """The dotted name of the array that a store goes to; '' for one without a name, None for no array."""
-        node: ast.expr = target
-        while isinstance(node, (ast.Subscript, ast.Attribute)):
-            node = node.value
-            if is_array(self.scope.typed.type_of(node)):
-                return dotted(node) or ""
-        return None
+        array = self.scope.typed.array_of(target)
+        return None if array is None else dotted(array) or ""
 
     def _place(self, node: ast.stmt, target: ast.expr, form: Form) -> tuple[str, str | None]:
         """Where a store goes, and where its tangent goes."""
@@ -233,6 +229,9 @@ class Statements:
         if function.is_builtin() and function.key in ("tile_store", "tile_atomic_add"):
             self._tile_store(node, value)
             return
+        if function.is_builtin() and function.key == "tile_matmul":
+            self._tile_matmul(node, value)
+            return
         if function.is_builtin() and function.key in ("transform_set_translation", "transform_set_rotation"):
             self._setter(node, value)
             return
@@ -287,6 +286,20 @@ class Statements:
         elif form.tangent is not None:
             raise self.scope.refuse(node, "a tile with a tangent is stored into an array that has none")
         self.scope.add(f"{name}({', '.join([base.text, form.text, *more])})")
+
+    def _tile_matmul(self, node: ast.stmt, call: ast.Call) -> None:
+        """``wp.tile_matmul(a, b, out, alpha)``, which adds to a tile."""
+        scope = self.scope
+        if not 3 <= len(call.args) <= 4 or call.keywords or not isinstance(call.args[2], ast.Name):
+            raise scope.refuse(node, "'tile_matmul' of more than tiles and 'alpha' has no tangent rule")
+        a, b = (scope.kept(self.expressions.form(factor)) for factor in call.args[:2])
+        out, *more = (scope.plain(argument) for argument in call.args[2:])
+        name = scope.plain(call.func)
+        for left, right in ((a.tangent, b.text), (a.text, b.tangent)):
+            if left is not None and right is not None:
+                scope.activate(out)
+                scope.add(f"{name}({', '.join([left, right, scope.twin(out), *more])})")
+        scope.add(f"{name}({', '.join([a.text, b.text, out, *more])})")
 
     def _setter(self, node: ast.stmt, call: ast.Call) -> None:
         """A builtin that changes a transform in place. Its copying sister has an adjoint that is right."""

@@ -36,6 +36,24 @@ class Typed:
         """The type of an expression; None where it has none, or is never run."""
         return self.types.get(id(node))
 
+    def array_of(self, target: ast.expr) -> ast.expr | None:
+        """The array that a store goes to; None where it goes to a local, or to a part of one."""
+        node = target
+        while isinstance(node, (ast.Subscript, ast.Attribute)):
+            node = node.value
+            if warp_types.is_array(self.type_of(node)):
+                return node
+        return None
+
+    def writes(self, *, own: bool = False) -> bool:
+        """Whether the function itself stores to arrays (``own``: or to such as live in the thread)."""
+        stored = [n for n in ast.walk(self.tree) if isinstance(n, (ast.Subscript, ast.Attribute)) and _is_stored(n)]
+        arrays = [array for target in stored if (array := self.array_of(target)) is not None]
+        return any(own or warp_types.fixed_shape(self.type_of(a)) is None for a in arrays) or any(
+            function.is_builtin() and function.key.startswith(("atomic_", "tile_"))
+            for function, _ in self.called.values()
+        )
+
     def record(self, node: ast.AST, found: Any) -> None:
         """Keep what an expression came to."""
         if isinstance(node, ast.expr):
@@ -53,6 +71,10 @@ class Typed:
         if before is not None and before[0] is not function:
             self.ambiguous.add(id(node))
         self.called[id(node)] = (function, given)
+
+
+def _is_stored(node: ast.Subscript | ast.Attribute) -> bool:
+    return not isinstance(node.ctx, ast.Load)
 
 
 def typed(owner: Any, options: dict[str, Any]) -> Typed:
