@@ -89,6 +89,15 @@ def frozen():
     gc.unfreeze()
 
 
+@pytest.fixture
+def only_new():
+    """Garbage, and objects that ids belong to, are looked for among what the test makes. ``frozen`` collects what was left
+    before, and this doesn't: it is for tests that ask nothing of older objects."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(params=[eager, compiled], ids=["eager", "compiled"])
 def mode(request):
     """How to run an op: as it is, or under ``torch.compile(fullgraph=True)``."""

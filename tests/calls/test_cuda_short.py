@@ -480,6 +480,7 @@ def test_two_devices(way):
         assert launcher.recall(torch.device("cuda", 2), (4,), (bytes(56),) * 3) is None
 
 
+@pytest.mark.usefixtures("only_new")
 def test_nothing_is_held(op):
     x, w = torch.randn(4), torch.randn(4)
     y = op(x, w)

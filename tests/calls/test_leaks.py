@@ -14,6 +14,8 @@ import kernels
 from support import leaf
 from warpops import warp_program
 
+pytestmark = pytest.mark.usefixtures("only_new")
+
 STEPS = 60
 
 

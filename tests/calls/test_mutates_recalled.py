@@ -137,6 +137,7 @@ def test_outputs_beside_it(way):
         assert total._version == 2, calls
 
 
+@pytest.mark.usefixtures("only_new")
 def test_nothing_is_held(push_op):
     x, v, speed = torch.zeros(3), torch.ones(3), torch.zeros(3)
     push_op(x, v, 1.0, speed)

@@ -217,6 +217,7 @@ print(found)
         assert printed.strip().splitlines()[-1] == str([True] * 8)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_while_another_thread_holds_a_lock(tmp_path):
     script = """

@@ -85,6 +85,7 @@ def test_no_mesh_at_all():
     assert count([]).shape == (0,)
 
 
+@pytest.mark.usefixtures("only_new")
 def test_meshes_live_until_the_backward_ran():
     points = outside().requires_grad_()
     meshes = [cube(1.0), cube(0.5)]
@@ -101,6 +102,7 @@ def test_meshes_live_until_the_backward_ran():
     assert all(one() is None for one in alive)
 
 
+@pytest.mark.usefixtures("only_new")
 def test_meshes_are_not_kept_without_a_backward():
     mesh = cube(1.0)
     alive = weakref.ref(mesh)

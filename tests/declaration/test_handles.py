@@ -15,6 +15,8 @@ from support import INDUCTOR, as_dynamo_says, check_against, close, compiled, ea
 from warpops import ArgumentError, SignatureError, warp_op
 from warpops.arguments.handle import check_handle
 
+pytestmark = pytest.mark.usefixtures("only_new")
+
 
 @pytest.fixture(autouse=True, scope="module")
 def warp_ready():
@@ -234,6 +236,7 @@ def test_what_is_no_mesh(mode, times):
 
 
 def test_an_id_without_an_object(mode):
+    gc.unfreeze()  # no object at all has it
     mesh = cube(1.0)
     handle = mesh.id
     call = mode(lambda handle, x: distance_op(handle, x))

@@ -34,6 +34,7 @@ def test_the_public_names():
     assert all(hasattr(warpops, name) for name in warpops.__all__)
 
 
+@pytest.mark.slow
 def test_what_is_listed_and_what_is_imported(tmp_path):
     """``dir`` lists the public names; ``testing`` is there, and costs nothing until it is asked for."""
     text = """

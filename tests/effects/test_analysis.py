@@ -117,6 +117,7 @@ def test_what_is_filled_leaves_no_poison(kernel: wp.Kernel) -> None:
     np.testing.assert_array_equal(x.numpy(), values)
 
 
+@pytest.mark.slow  # a process of its own; that decorating starts nothing is in test_wp_state.py
 def test_the_analysis_neither_initialises_nor_builds() -> None:
     script = (
         "import warp as wp\n"

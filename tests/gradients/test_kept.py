@@ -7,7 +7,7 @@ import torch
 import warp as wp
 
 from loop_kernels import D, check, uniform
-from support import close
+from support import close, compiled
 from warpops import GradientWarning, warp_op, warp_program
 
 pytestmark = pytest.mark.filterwarnings("error::warpops.GradientWarning")
@@ -185,7 +185,7 @@ def test_triangular_systems():
         gradients = torch.autograd.grad((op(L, b) * weight).sum(), (L, b))
         for found, one in zip(gradients, torch.autograd.grad((want * weight).sum(), (L, b)), strict=True):
             close(found, one)
-    twice(forward, L, b)
+    check(forward, L, b)
 
 
 def test_cholesky():
@@ -204,7 +204,7 @@ def test_tables():
 def test_scans_in_place():
     op = warp_op(scan, "x[n, m] -> x[n, m]", dim="n")
     twice(op, uniform(2, 4))
-    check(op, uniform(2, 80))  # more turns than states that are held
+    check(op, uniform(1, 40))  # more turns than states that are held
     check(lambda x: op(x.t()), uniform(4, 2))
     for shape in ((0, 3), (2, 0), (2, 1)):
         x = uniform(*shape)
@@ -214,7 +214,7 @@ def test_scans_in_place():
 
 def test_sweeps_in_place():
     op = warp_op(swept, "x[n, m], k[1] -> x[n, m]", dim="n")
-    twice(lambda x, k: op(x, k, 3), uniform(2, 5), uniform(1, seed=1))
+    check(lambda x, k: op(x, k, 3), uniform(2, 5), uniform(1, seed=1))
     check(lambda x, k: op(x, k, 70), uniform(1, 5, low=0.0), uniform(1, low=0.0, high=0.1))
 
 
@@ -224,7 +224,15 @@ def test_sorted_in_place():
 
 def test_stacks():
     op = warp_op(by_a_stack, "x[n, m] -> y[n]", scratch="stack[n, m]", dim="n")
-    twice(op, uniform(2, 6))
+    check(op, uniform(2, 6))
+
+
+@pytest.mark.slow  # as those of tables and scans
+def test_second_derivatives():
+    twice(warp_op(substituted, "L[n, m, m], b[n, m] -> y[n, m]", dim="n"), triangles(2, 4, 4), uniform(2, 4, seed=1))
+    op = warp_op(swept, "x[n, m], k[1] -> x[n, m]", dim="n")
+    twice(lambda x, k: op(x, k, 3), uniform(2, 5), uniform(1, seed=1))
+    twice(warp_op(by_a_stack, "x[n, m] -> y[n]", scratch="stack[n, m]", dim="n"), uniform(2, 6))
 
 
 def test_components_and_sums():
@@ -257,7 +265,7 @@ def test_in_compiled_code_under_vmap_and_in_a_hessian():
     weight = torch.rand_like(x[0])
     y = uniform(3, 4)
     (want,) = torch.autograd.grad((scanned(y) * weight).sum(), y)
-    (found,) = torch.autograd.grad((torch.compile(op, fullgraph=True)(y) * weight).sum(), y)
+    (found,) = torch.autograd.grad((compiled(op)(y) * weight).sum(), y)
     close(found, want)
     (found,) = torch.autograd.grad((torch.vmap(op)(x) * weight).sum(), x)
     (want,) = torch.autograd.grad((scanned(x) * weight).sum(), x)

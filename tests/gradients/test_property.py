@@ -234,6 +234,7 @@ def test_gradcheck(ops, case):
     assert torch.autograd.gradcheck(ops[kind], inputs, fast_mode=True)
 
 
+@pytest.mark.slow
 @settings(quiet, max_examples=12)
 @given(cases())
 def test_second_derivatives(ops, case):
@@ -244,6 +245,7 @@ def test_second_derivatives(ops, case):
     assert torch.autograd.gradgradcheck(ops[kind], inputs, fast_mode=True, check_fwd_over_rev=True)
 
 
+@pytest.mark.slow
 @settings(quiet, max_examples=12)
 @given(cases())
 def test_opcheck(ops, case):

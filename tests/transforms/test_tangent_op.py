@@ -196,6 +196,7 @@ def test_a_tangent_op_needs_floats():
         _ = warp_op(ints, name="tangents::ints").tangent
 
 
+@pytest.mark.usefixtures("only_new")
 def test_an_op_goes_with_its_tangents():
     def made():
         @wp.kernel

@@ -274,6 +274,7 @@ def test_second_calls_make_nothing_new(monkeypatch):
     close(vmap(square_op)(torch.full((2, 7), 2.0)), torch.full((2, 7), 4.0))
 
 
+@pytest.mark.usefixtures("only_new")
 def test_it_goes_away_with_the_op():
     op = make_power(7)
     x = rand(3, 4).requires_grad_()
