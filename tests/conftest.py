@@ -23,6 +23,9 @@ wp.config.optimization_level = 0
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
+# A full collection walks all that PyTorch and Warp have made: at the usual rate, a sixth of the quick tests' time.
+gc.set_threshold(*gc.get_threshold()[:2], 200)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def native_launches():

@@ -255,7 +255,9 @@ def products(values: torch.Tensor, leaves: list[torch.Tensor], u: list[torch.Ten
 TABLES = {"scalars": SCALARS, "vectors": VECTORS, "rotations": ROTATIONS, "single": SINGLE}
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "name", ["scalars", "vectors", *(pytest.param(n, marks=pytest.mark.slow) for n in ("rotations", "single"))]
+)
 def test_tangents_of_builtins(name: str, tmp_path: Path) -> None:
     expressions = [e for row in TABLES[name].values() for e in row]
     single = name == "single"

@@ -159,7 +159,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return module
 
 
-@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, COUNT))])
 def test_drawn(drawn: Any, seed: int) -> None:
     op = warp_op(getattr(drawn, f"drawn_{seed}"), "x[m], w[m], q[m], n[m] -> y[m], z[m], s[4]", dim="m")
     generator = torch.Generator().manual_seed(seed)
