@@ -171,6 +171,19 @@ def two_rows(x: wp.array3d[D], v: wp.array3d[D], steps: int):
             x[i, k, j] = x[i, k, j] + D(0.1) * v[i, k, j] * x[i, k, j]
 
 
+@wp.kernel
+def named(
+    value: wp.array2d[D], last: wp.array2d[D], at: wp.array2d[D], index_0: wp.array2d[D], adj_result: wp.array2d[D]
+):
+    i = wp.tid()
+    for j in range(1, value.shape[1]):
+        value[i, j] = value[i, j - 1] * wp.cos(value[i, j])
+        last[i, j] = last[i, j - 1] * value[i, j]
+        at[i, j] = at[i, j - 1] * last[i, j]
+        index_0[i, j] = index_0[i, j - 1] * at[i, j]
+        adj_result[i, j] = adj_result[i, j - 1] * index_0[i, j]
+
+
 def triangles(*shape: int) -> torch.Tensor:
     return (uniform(*shape).detach() + 2.0 * torch.eye(shape[-1], dtype=torch.float64)).requires_grad_()
 
@@ -252,6 +265,12 @@ def test_two_arrays_of_a_launch_of_two_dimensions():
     check(lambda x, v: op(x, v, 3), uniform(2, 2, 3), uniform(2, 2, 3, seed=1))
 
 
+def test_arrays_of_any_name():
+    names = ("value", "last", "at", "index_0", "adj_result")
+    arrays = ", ".join(f"{n}[n, m]" for n in names)
+    check(warp_op(named, f"{arrays} -> {arrays}", dim="n"), *(uniform(1, 3, seed=k) for k in range(len(names))))
+
+
 def scanned(x: torch.Tensor) -> torch.Tensor:
     columns = [x[..., 0]]
     for j in range(1, x.shape[-1]):
@@ -318,13 +337,27 @@ def stored_by_a_function(x: wp.array2d[D]):
         put(x, i, j, x[i, j - 1] * wp.cos(x[i, j]))
 
 
+@wp.struct
+class Rows:
+    x: wp.array2d[D]
+
+
+@wp.kernel
+def of_a_struct(rows: Rows):
+    i = wp.tid()
+    for j in range(1, rows.x.shape[1]):
+        rows.x[i, j] = rows.x[i, j - 1] * wp.cos(rows.x[i, j])
+
+
 @pytest.mark.parametrize(
     ("kernel", "way"),
     [
         (of_the_neighbour, "give each thread elements of its own"),
         (stored_by_a_function, "index it in the kernel itself"),
+        (of_a_struct, "as an argument of its own"),
     ],
 )
 def test_what_is_not_the_threads_own_is_warned_of_with_a_way_out(kernel, way):
+    array = "rows.x" if kernel is of_a_struct else "x"
     with pytest.warns(GradientWarning, match=way):
-        warp_op(kernel, "x[n, m] -> x[n, m]", dim="n")
+        warp_op(kernel, f"{array}[n, m] -> {array}[n, m]", dim="n")

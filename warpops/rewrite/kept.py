@@ -66,32 +66,36 @@ class Kept:
 
     def functions(self, original: Any, array: Any, element: Any) -> dict[str, tuple[Any, str]]:
         """``keep`` and ``undo``, each with its text. Gradients pass them by: they are the plain store's."""
+        # No names of the user's are in them.
+        known = self.types(array, element)
+        names = ("old", "places", "now", *(f"thread_{axis}" for axis in range(len(self.threads))), "top")
+        types = {
+            "array": array,
+            **{n: known[own] for n, own in zip(names, (*self.added, *self.threads, self.top), strict=True)},
+        }
         indices = [f"index_{axis}" for axis in range(self.rank)]
+        given = {"array": array, **dict.fromkeys(indices, wp.int32), "value": element, **types}
         at = ", ".join(indices)
         kept = at if self.rank == 1 else f"place({at})"
-        known = self.types(array, element)
-        types = {n: known[n] for n in (self.array, *self.added, *self.threads, self.top)}
-        given = {self.array: array, **dict.fromkeys(indices, wp.int32), "value": element, **types}
-        thread = ", ".join(self.threads)
-        top, x = self.top, self.array
+        thread = ", ".join(names[3:-1])
         keep = [
-            f"if {self.old}.shape[0] > 0:",
-            f"    {self.old}[{top}] = {x}[{at}]",
-            f"    {self.places}[{top}] = {kept}",
-            f"{x}[{at}] = value",
-            f"{self.now}[{thread}] = {top} + 1",
-            f"return {top} + 1",
+            "if old.shape[0] > 0:",
+            f"    old[top] = array[{at}]",
+            f"    places[top] = {kept}",
+            f"array[{at}] = value",
+            f"now[{thread}] = top + 1",
+            "return top + 1",
         ]
-        back = [f"{x}[{at}] = {self.old}[{top}]", f"{self.now}[{thread}] = {top}"]
+        back = [f"array[{at}] = old[top]", f"now[{thread}] = top"]
         found = ", ".join(f"at[{axis}]" for axis in range(self.rank)) if self.rank > 1 else "at"
         undo = [
-            f"last = int({self.now}[{thread}])",
-            f"while last > {top}:",
+            f"last = int(now[{thread}])",
+            "while last > top:",
             "    last = last - 1",
-            f"    at = {self.places}[last]",
-            f"    {x}[{found}] = {self.old}[last]",
-            f"{self.now}[{thread}] = {top}",
-            f"return {top}",
+            "    at = places[last]",
+            f"    array[{found}] = old[last]",
+            f"now[{thread}] = top",
+            "return top",
         ]
         scope = {"place": _PLACES[self.rank]}
         made = {}
