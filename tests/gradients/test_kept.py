@@ -184,6 +184,17 @@ def named(
         adj_result[i, j] = adj_result[i, j - 1] * index_0[i, j]
 
 
+@wp.kernel
+def drawn(x: wp.array2d[D], seed: int):
+    i = wp.tid()
+    m = x.shape[1]
+    state = wp.rand_init(seed, i)
+    for j in range(m):
+        x[i, wp.randi(state, 0, m)] = wp.sin(x[i, j]) * D(wp.randf(state))  # Warp takes the value first
+        x[i, wp.randi(state, 0, m)] += wp.sin(x[i, j]) * D(wp.randf(state))  # and here the index
+        wp.atomic_sub(x, i, wp.randi(state, 0, m), wp.sin(x[i, j]) * D(wp.randf(state)))
+
+
 def triangles(*shape: int) -> torch.Tensor:
     return (uniform(*shape).detach() + 2.0 * torch.eye(shape[-1], dtype=torch.float64)).requires_grad_()
 
@@ -263,6 +274,12 @@ def test_left_early():
 def test_two_arrays_of_a_launch_of_two_dimensions():
     op = warp_op(two_rows, "x[n, k, m], v[n, k, m] -> x[n, k, m], v[n, k, m]", dim="n, k")
     check(lambda x, v: op(x, v, 3), uniform(2, 2, 3), uniform(2, 2, 3, seed=1))
+
+
+def test_drawn_values_and_places():
+    op = warp_op(drawn, "x[n, m] -> x[n, m]", dim="n")
+    for seed in range(3):
+        check(lambda x, seed=seed: op(x, seed), uniform(2, 4))
 
 
 def test_arrays_of_any_name():

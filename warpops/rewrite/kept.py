@@ -291,7 +291,10 @@ class _Writer:
     def _store(
         self, kept: Kept, statement: ast.Assign | ast.AugAssign, indices: list[ast.expr], part: list[ast.expr]
     ) -> list[ast.stmt]:
-        """The element's indices, the value, the call that keeps and stores, and the store that the gradient goes by."""
+        """The element's indices, the value, the call that keeps and stores, and the store that the gradient goes by.
+
+        An assigned value comes before the indices, as Warp has it: a call in either may draw of one generator.
+        """
         made: list[ast.stmt] = []
         places: list[ast.expr] = []
         for index in indices:
@@ -305,6 +308,7 @@ class _Writer:
         element = ast.Subscript(name(kept.array), slice_, ast.Load())
         value = self._fresh(f"{kept.array}_value")
         self.typed(value, kept.array)
+        given = statement.value
         if part:
             made.append(assign(value, element))
             target: ast.expr = name(value)
@@ -317,16 +321,15 @@ class _Writer:
                     assert isinstance(link, ast.Attribute)
                     target = ast.Attribute(target, link.attr, context)
             new: ast.stmt = (
-                ast.AugAssign(target, statement.op, statement.value)  # type: ignore[arg-type]
+                ast.AugAssign(target, statement.op, given)
                 if isinstance(statement, ast.AugAssign)
-                else ast.Assign([target], statement.value)
+                else ast.Assign([target], given)
             )
             made.append(new)
+        elif isinstance(statement, ast.AugAssign):
+            made.append(assign(value, self.cast(kept.array, ast.BinOp(element, statement.op, given))))
         else:
-            given = statement.value
-            if isinstance(statement, ast.AugAssign):
-                given = ast.BinOp(element, statement.op, given)
-            made.append(assign(value, self.cast(kept.array, given)))
+            made.insert(0, assign(value, self.cast(kept.array, given)))
         call = _call(kept.keep, kept.array, *places, value, *kept.added, *kept.threads, kept.top)
         made.append(assign(kept.top, call))
         for one in made:
