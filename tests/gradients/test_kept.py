@@ -195,6 +195,17 @@ def drawn(x: wp.array2d[D], seed: int):
         wp.atomic_sub(x, i, wp.randi(state, 0, m), wp.sin(x[i, j]) * D(wp.randf(state)))
 
 
+@wp.kernel
+def beside_a_variable(x: wp.array2d[D], y: wp.array[D]):
+    i = wp.tid()
+    for j in range(1, x.shape[1]):
+        x[i, j] = x[i, j] * x[i, j - 1]
+        y[i] = y[i] * D(0.5) + x[i, j] * x[i, j]
+        if y[i] > D(0.3):
+            return
+    y[i] = y[i] * y[i] * x[i, 1]
+
+
 def triangles(*shape: int) -> torch.Tensor:
     return (uniform(*shape).detach() + 2.0 * torch.eye(shape[-1], dtype=torch.float64)).requires_grad_()
 
@@ -274,6 +285,10 @@ def test_left_early():
 def test_two_arrays_of_a_launch_of_two_dimensions():
     op = warp_op(two_rows, "x[n, k, m], v[n, k, m] -> x[n, k, m], v[n, k, m]", dim="n, k")
     check(lambda x, v: op(x, v, 3), uniform(2, 2, 3), uniform(2, 2, 3, seed=1))
+
+
+def test_beside_an_array_whose_elements_can_be_variables():
+    check(warp_op(beside_a_variable, "x[n, m] -> x[n, m], y[n]", dim="n", init="zeros"), uniform(4, 4))
 
 
 def test_drawn_values_and_places():

@@ -321,7 +321,7 @@ class _Writer:
                     assert isinstance(link, ast.Attribute)
                     target = ast.Attribute(target, link.attr, context)
             new: ast.stmt = (
-                ast.AugAssign(target, statement.op, given)
+                ast.AugAssign(target, statement.op, given)  # type: ignore[arg-type]
                 if isinstance(statement, ast.AugAssign)
                 else ast.Assign([target], given)
             )
