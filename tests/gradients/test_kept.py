@@ -381,11 +381,20 @@ def of_a_struct(rows: Rows):
         rows.x[i, j] = rows.x[i, j - 1] * wp.cos(rows.x[i, j])
 
 
+@wp.kernel
+def drawn_component(x: wp.array2d[wp.vec3d]):
+    i = wp.tid()
+    state = wp.rand_init(3, i)
+    for j in range(1, x.shape[1]):
+        x[i, wp.randi(state, 0, j)][1] = x[i, j][0] * D(wp.randf(state))
+
+
 @pytest.mark.parametrize(
     ("kernel", "way"),
     [
         (of_the_neighbour, "give each thread elements of its own"),
         (stored_by_a_function, "index it in the kernel itself"),
+        (drawn_component, "one store a statement"),
         (of_a_struct, "as an argument of its own"),
     ],
 )

@@ -18,7 +18,7 @@ import warp as wp
 from ..private import warp_code, warp_types
 from ..private.warp_source import is_function, parameters
 from ..private.warp_types import is_reference
-from .flow import assign, builtin_name, name, place, targets
+from .flow import Uses, assign, builtin_name, name, place, targets
 from .source import Source, make_func, make_function
 
 _SUMS: dict[str, ast.operator] = {"atomic_add": ast.Add(), "atomic_sub": ast.Sub()}
@@ -134,6 +134,8 @@ def keepable(source: Source, array: str, rank: int) -> str | None:
         if found is not None:
             if any(isinstance(index, ast.Slice) for index in found[0]):
                 return f"a slice of '{array}' is stored to"
+            if found[1] and isinstance(store, ast.Assign) and any(map(Uses(source, ()).writes, found[0])):
+                return f"a component of '{array}' is stored to at an index that is drawn"  # its value comes before
             of = statement.value if isinstance(statement, ast.Expr) else targets(store)[0]  # type: ignore[arg-type]
             stored.add(next(id(n) for n in ast.walk(of) if isinstance(n, ast.Name) and n.id == array))
     for node, around in _with_parents(source.tree):
@@ -308,7 +310,6 @@ class _Writer:
         element = ast.Subscript(name(kept.array), slice_, ast.Load())
         value = self._fresh(f"{kept.array}_value")
         self.typed(value, kept.array)
-        given = statement.value
         if part:
             made.append(assign(value, element))
             target: ast.expr = name(value)
@@ -321,15 +322,15 @@ class _Writer:
                     assert isinstance(link, ast.Attribute)
                     target = ast.Attribute(target, link.attr, context)
             new: ast.stmt = (
-                ast.AugAssign(target, statement.op, given)  # type: ignore[arg-type]
+                ast.AugAssign(target, statement.op, statement.value)  # type: ignore[arg-type]
                 if isinstance(statement, ast.AugAssign)
-                else ast.Assign([target], given)
+                else ast.Assign([target], statement.value)
             )
             made.append(new)
         elif isinstance(statement, ast.AugAssign):
-            made.append(assign(value, self.cast(kept.array, ast.BinOp(element, statement.op, given))))
+            made.append(assign(value, self.cast(kept.array, ast.BinOp(element, statement.op, statement.value))))
         else:
-            made.insert(0, assign(value, self.cast(kept.array, given)))
+            made.insert(0, assign(value, self.cast(kept.array, statement.value)))
         call = _call(kept.keep, kept.array, *places, value, *kept.added, *kept.threads, kept.top)
         made.append(assign(kept.top, call))
         for one in made:
