@@ -29,6 +29,7 @@ class Expressions:
         self.builtins = Builtins(scope, self.users)
         self.loses: set[str] = set()
         """Array parameters without a tangent that values with one are stored into."""
+        self._settled: dict[int, str] = {}
 
     # --- forms --------------------------------------------------------------------------------------------------------
 
@@ -123,11 +124,23 @@ class Expressions:
             if isinstance(item, (ast.Slice, ast.Starred)):
                 parts.append(self.condition(item))
                 continue
+            if id(item) in self._settled:
+                parts.append(self._settled[id(item)])
+                continue
             form = self.form(item)
-            if again and not is_cheap(item):
+            if (again and not is_cheap(item)) or self._is_impure(item):
                 form = self.scope.kept(form, "k")
             parts.append(form.text)
         return ", ".join(parts)
+
+    def settle(self, target: ast.expr) -> None:
+        """Evaluate what draws in the indices of a target that is read and stored: once, and before what is added to it."""
+        self._settled = {}
+        for node in reversed(list(ast.walk(target))):
+            if isinstance(node, ast.Subscript):
+                for item in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+                    if self._is_impure(item) and not isinstance(item, ast.Slice):
+                        self._settled[id(item)] = self.scope.kept(self.form(item), "k").text
 
     def _conditional(self, node: ast.IfExp, kind: Any) -> Form:
         """``a if c else b``, as statements: only the side that is taken is evaluated."""
