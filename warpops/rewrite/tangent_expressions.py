@@ -248,6 +248,8 @@ class Expressions:
         called = self.scope.typed.called.get(id(node))
         if called is None or called[0].is_builtin():
             return False
+        if called[0].native_snippet is None and not self.stores(called[0]):
+            return False
         arrays = [a for a in (*node.args, *(k.value for k in node.keywords)) if is_array(self.scope.typed.type_of(a))]
         return any(self.form(a).tangent is not None for a in arrays)
 
