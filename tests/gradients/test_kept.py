@@ -171,6 +171,41 @@ def two_rows(x: wp.array3d[D], v: wp.array3d[D], steps: int):
             x[i, k, j] = x[i, k, j] + D(0.1) * v[i, k, j] * x[i, k, j]
 
 
+@wp.kernel
+def named(
+    value: wp.array2d[D], last: wp.array2d[D], at: wp.array2d[D], index_0: wp.array2d[D], adj_result: wp.array2d[D]
+):
+    i = wp.tid()
+    for j in range(1, value.shape[1]):
+        value[i, j] = value[i, j - 1] * wp.cos(value[i, j])
+        last[i, j] = last[i, j - 1] * value[i, j]
+        at[i, j] = at[i, j - 1] * last[i, j]
+        index_0[i, j] = index_0[i, j - 1] * at[i, j]
+        adj_result[i, j] = adj_result[i, j - 1] * index_0[i, j]
+
+
+@wp.kernel
+def drawn(x: wp.array2d[D], seed: int):
+    i = wp.tid()
+    m = x.shape[1]
+    state = wp.rand_init(seed, i)
+    for j in range(m):
+        x[i, wp.randi(state, 0, m)] = wp.sin(x[i, j]) * D(wp.randf(state))  # Warp takes the value first
+        x[i, wp.randi(state, 0, m)] += wp.sin(x[i, j]) * D(wp.randf(state))  # and here the index
+        wp.atomic_sub(x, i, wp.randi(state, 0, m), wp.sin(x[i, j]) * D(wp.randf(state)))
+
+
+@wp.kernel
+def beside_a_variable(x: wp.array2d[D], y: wp.array[D]):
+    i = wp.tid()
+    for j in range(1, x.shape[1]):
+        x[i, j] = x[i, j] * x[i, j - 1]
+        y[i] = y[i] * D(0.5) + x[i, j] * x[i, j]
+        if y[i] > D(0.3):
+            return
+    y[i] = y[i] * y[i] * x[i, 1]
+
+
 def triangles(*shape: int) -> torch.Tensor:
     return (uniform(*shape).detach() + 2.0 * torch.eye(shape[-1], dtype=torch.float64)).requires_grad_()
 
@@ -252,6 +287,22 @@ def test_two_arrays_of_a_launch_of_two_dimensions():
     check(lambda x, v: op(x, v, 3), uniform(2, 2, 3), uniform(2, 2, 3, seed=1))
 
 
+def test_beside_an_array_whose_elements_can_be_variables():
+    check(warp_op(beside_a_variable, "x[n, m] -> x[n, m], y[n]", dim="n", init="zeros"), uniform(4, 4))
+
+
+def test_drawn_values_and_places():
+    op = warp_op(drawn, "x[n, m] -> x[n, m]", dim="n")
+    for seed in range(3):
+        check(lambda x, seed=seed: op(x, seed), uniform(2, 4))
+
+
+def test_arrays_of_any_name():
+    names = ("value", "last", "at", "index_0", "adj_result")
+    arrays = ", ".join(f"{n}[n, m]" for n in names)
+    check(warp_op(named, f"{arrays} -> {arrays}", dim="n"), *(uniform(1, 3, seed=k) for k in range(len(names))))
+
+
 def scanned(x: torch.Tensor) -> torch.Tensor:
     columns = [x[..., 0]]
     for j in range(1, x.shape[-1]):
@@ -318,13 +369,36 @@ def stored_by_a_function(x: wp.array2d[D]):
         put(x, i, j, x[i, j - 1] * wp.cos(x[i, j]))
 
 
+@wp.struct
+class Rows:
+    x: wp.array2d[D]
+
+
+@wp.kernel
+def of_a_struct(rows: Rows):
+    i = wp.tid()
+    for j in range(1, rows.x.shape[1]):
+        rows.x[i, j] = rows.x[i, j - 1] * wp.cos(rows.x[i, j])
+
+
+@wp.kernel
+def drawn_component(x: wp.array2d[wp.vec3d]):
+    i = wp.tid()
+    state = wp.rand_init(3, i)
+    for j in range(1, x.shape[1]):
+        x[i, wp.randi(state, 0, j)][1] = x[i, j][0] * D(wp.randf(state))
+
+
 @pytest.mark.parametrize(
     ("kernel", "way"),
     [
         (of_the_neighbour, "give each thread elements of its own"),
         (stored_by_a_function, "index it in the kernel itself"),
+        (drawn_component, "one store a statement"),
+        (of_a_struct, "as an argument of its own"),
     ],
 )
 def test_what_is_not_the_threads_own_is_warned_of_with_a_way_out(kernel, way):
+    array = "rows.x" if kernel is of_a_struct else "x"
     with pytest.warns(GradientWarning, match=way):
-        warp_op(kernel, "x[n, m] -> x[n, m]", dim="n")
+        warp_op(kernel, f"{array}[n, m] -> {array}[n, m]", dim="n")

@@ -8,6 +8,7 @@ import warp as wp
 from torch.func import grad, vmap
 
 from derivatives import check_twice
+from loop_kernels import check, uniform
 from support import close
 from warpops import warp_op
 
@@ -57,3 +58,22 @@ def test_gradients_twice_and_under_vmap(op, seed):
     close(vmap(run)(x), torch.stack([run(row) for row in x]))
     slope = grad(lambda row: run(row).square().sum())
     close(vmap(slope)(x), torch.stack([slope(row) for row in x]))
+
+
+@wp.kernel
+def components(x: wp.array2d[wp.float64], seed: int, y: wp.array2d[wp.float64]):
+    i = wp.tid()
+    state = wp.rand_init(seed, i)
+    m = wp.mat33d()
+    for j in range(x.shape[1]):
+        m[wp.randi(state, 0, 3), 0] = wp.sin(x[i, j] + m[0, 1]) * wp.float64(wp.randf(state))  # Warp takes this first
+        m[wp.randi(state, 0, 3), wp.randi(state, 0, 3)] += wp.sin(x[i, j]) * wp.float64(wp.randf(state))  # this last
+        m[1, wp.randi(state, 0, 3)] *= x[i, j]
+    for k in range(3):
+        y[i, k] = m[k, 0] * m[k, 1] + m[k, 2]
+
+
+def test_drawn_components():
+    op = warp_op(components, "x[n, m] -> y[n, 3]", dim="n")
+    for seed in range(3):
+        check(lambda x, seed=seed: op(x, seed), uniform(2, 6))

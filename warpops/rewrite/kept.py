@@ -18,7 +18,7 @@ import warp as wp
 from ..private import warp_code, warp_types
 from ..private.warp_source import is_function, parameters
 from ..private.warp_types import is_reference
-from .flow import assign, builtin_name, name, place, targets
+from .flow import Uses, assign, builtin_name, name, place, targets
 from .source import Source, make_func, make_function
 
 _SUMS: dict[str, ast.operator] = {"atomic_add": ast.Add(), "atomic_sub": ast.Sub()}
@@ -66,32 +66,36 @@ class Kept:
 
     def functions(self, original: Any, array: Any, element: Any) -> dict[str, tuple[Any, str]]:
         """``keep`` and ``undo``, each with its text. Gradients pass them by: they are the plain store's."""
+        # No names of the user's are in them.
+        known = self.types(array, element)
+        names = ("old", "places", "now", *(f"thread_{axis}" for axis in range(len(self.threads))), "top")
+        types = {
+            "array": array,
+            **{n: known[own] for n, own in zip(names, (*self.added, *self.threads, self.top), strict=True)},
+        }
         indices = [f"index_{axis}" for axis in range(self.rank)]
+        given = {"array": array, **dict.fromkeys(indices, wp.int32), "value": element, **types}
         at = ", ".join(indices)
         kept = at if self.rank == 1 else f"place({at})"
-        known = self.types(array, element)
-        types = {n: known[n] for n in (self.array, *self.added, *self.threads, self.top)}
-        given = {self.array: array, **dict.fromkeys(indices, wp.int32), "value": element, **types}
-        thread = ", ".join(self.threads)
-        top, x = self.top, self.array
+        thread = ", ".join(names[3:-1])
         keep = [
-            f"if {self.old}.shape[0] > 0:",
-            f"    {self.old}[{top}] = {x}[{at}]",
-            f"    {self.places}[{top}] = {kept}",
-            f"{x}[{at}] = value",
-            f"{self.now}[{thread}] = {top} + 1",
-            f"return {top} + 1",
+            "if old.shape[0] > 0:",
+            f"    old[top] = array[{at}]",
+            f"    places[top] = {kept}",
+            f"array[{at}] = value",
+            f"now[{thread}] = top + 1",
+            "return top + 1",
         ]
-        back = [f"{x}[{at}] = {self.old}[{top}]", f"{self.now}[{thread}] = {top}"]
+        back = [f"array[{at}] = old[top]", f"now[{thread}] = top"]
         found = ", ".join(f"at[{axis}]" for axis in range(self.rank)) if self.rank > 1 else "at"
         undo = [
-            f"last = int({self.now}[{thread}])",
-            f"while last > {top}:",
+            f"last = int(now[{thread}])",
+            "while last > top:",
             "    last = last - 1",
-            f"    at = {self.places}[last]",
-            f"    {x}[{found}] = {self.old}[last]",
-            f"{self.now}[{thread}] = {top}",
-            f"return {top}",
+            "    at = places[last]",
+            f"    array[{found}] = old[last]",
+            f"now[{thread}] = top",
+            "return top",
         ]
         scope = {"place": _PLACES[self.rank]}
         made = {}
@@ -130,6 +134,8 @@ def keepable(source: Source, array: str, rank: int) -> str | None:
         if found is not None:
             if any(isinstance(index, ast.Slice) for index in found[0]):
                 return f"a slice of '{array}' is stored to"
+            if found[1] and isinstance(store, ast.Assign) and any(map(Uses(source, ()).writes, found[0])):
+                return f"a component of '{array}' is stored to at an index that is drawn"  # its value comes before
             of = statement.value if isinstance(statement, ast.Expr) else targets(store)[0]  # type: ignore[arg-type]
             stored.add(next(id(n) for n in ast.walk(of) if isinstance(n, ast.Name) and n.id == array))
     for node, around in _with_parents(source.tree):
@@ -287,7 +293,10 @@ class _Writer:
     def _store(
         self, kept: Kept, statement: ast.Assign | ast.AugAssign, indices: list[ast.expr], part: list[ast.expr]
     ) -> list[ast.stmt]:
-        """The element's indices, the value, the call that keeps and stores, and the store that the gradient goes by."""
+        """The element's indices, the value, the call that keeps and stores, and the store that the gradient goes by.
+
+        An assigned value comes before the indices, as Warp has it: a call in either may draw of one generator.
+        """
         made: list[ast.stmt] = []
         places: list[ast.expr] = []
         for index in indices:
@@ -318,11 +327,10 @@ class _Writer:
                 else ast.Assign([target], statement.value)
             )
             made.append(new)
+        elif isinstance(statement, ast.AugAssign):
+            made.append(assign(value, self.cast(kept.array, ast.BinOp(element, statement.op, statement.value))))
         else:
-            given = statement.value
-            if isinstance(statement, ast.AugAssign):
-                given = ast.BinOp(element, statement.op, given)
-            made.append(assign(value, self.cast(kept.array, given)))
+            made.insert(0, assign(value, self.cast(kept.array, statement.value)))
         call = _call(kept.keep, kept.array, *places, value, *kept.added, *kept.threads, kept.top)
         made.append(assign(kept.top, call))
         for one in made:

@@ -61,18 +61,35 @@ _chosen: weakref.WeakKeyDictionary[Any, Choice] = weakref.WeakKeyDictionary()
 
 
 def _choose(kernel: Any, effects: Effects) -> Choice:
+    """The first that leaves nothing wrong; else the one that leaves least wrong, a simpler one where they are equal."""
+    found = []
+    for made in (_by_variables, _by_keeping):
+        choice = made(kernel, effects)
+        if choice is not None and not choice.hazards:
+            return choice
+        found += [] if choice is None else [choice]
+    return min([_by_loops(kernel, effects), *found], key=lambda choice: len(choice.hazards))
+
+
+def _by_variables(kernel: Any, effects: Effects) -> Choice | None:
     own = _own(kernel, effects)
-    if own:
-        seen = _seen(kernel, effects, own)
-        plan = plan_adjoint(kernel, seen, own)
-        if isinstance(plan, AdjointPlan) and len(_left(seen)) < len(_left(effects)):
-            return Choice(plan, _left(seen), _run_once(seen))
+    if not own:
+        return None
+    seen = _seen(kernel, effects, own)
+    plan = plan_adjoint(kernel, seen, own)
+    return Choice(plan, _left(seen), _run_once(seen)) if isinstance(plan, AdjointPlan) else None
+
+
+def _by_keeping(kernel: Any, effects: Effects) -> Choice | None:
     again = _kept(kernel, effects)
-    if again:
-        seen = replace(effects, hazards=tuple(h for h in effects.hazards if not _is_cured(h, again)))
-        plan = plan_adjoint(kernel, seen, kept=again)
-        if isinstance(plan, AdjointPlan):
-            return Choice(plan, _left(seen), _run_again(_run_once(seen), again))
+    if not again:
+        return None
+    seen = replace(effects, hazards=tuple(h for h in effects.hazards if not _is_cured(h, again)))
+    plan = plan_adjoint(kernel, seen, kept=again)
+    return Choice(plan, _left(seen), _run_again(_run_once(seen), again)) if isinstance(plan, AdjointPlan) else None
+
+
+def _by_loops(kernel: Any, effects: Effects) -> Choice:
     plan = plan_adjoint(kernel, effects)
     if isinstance(plan, AdjointPlan):
         return Choice(plan, _left(effects), _run_once(effects))

@@ -14,7 +14,7 @@ from typing import Any
 import warp as wp
 
 from ..private import warp_built, warp_code, warp_types
-from .source import make_func, make_function
+from .source import Names, make_func, make_function
 
 BUDGET = 4096
 """Bytes of a thread's memory for the states of one loop."""
@@ -62,9 +62,8 @@ class Toolbox:
         It returns an int, and no gradient passes through it.
         """
         made = make_func(make_function(original, text, own, given, annotations), own)
-        names = ", ".join([*annotations, "adj_result"])
-        quiet = f"def {own}_adjoint({names}):\n    pass"
-        types = {**annotations, "adj_result": int}
+        types = {**annotations, Names(annotations).fresh("adj_result"): int}
+        quiet = f"def {own}_adjoint({', '.join(types)}):\n    pass"
         warp_code.give_adjoint(made, make_function(original, quiet, f"{own}_adjoint", {}, types))
         return made
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+import warp as wp
+
 from ..private import warp_built, warp_code, warp_types
 from .flow import assign, name, root, targets
+from .source import UnreadableError
 
 
 def _loaded(node: ast.expr) -> ast.expr:
@@ -47,10 +50,38 @@ class Parts:
             return [statement]
         if warp_built.is_tile(self.writer.types[base]):
             return [statement]
-        value = statement.value
+        value, first = statement.value, list[ast.stmt]()
         if isinstance(statement, ast.AugAssign):
-            value = ast.BinOp(_loaded(target), statement.op, statement.value)
-        return self._store_part(target, value)
+            target = self._drawn_once(target, first)
+            value = ast.BinOp(_loaded(target), statement.op, value)
+        elif self.writer.uses.writes(_loaded(target)):
+            value = self._before(first, value, self._type_of(target))
+        return [*first, *self._store_part(target, value)]
+
+    def _drawn_once(self, target: ast.expr, first: list[ast.stmt]) -> ast.expr:
+        """A target whose indices draw of no random state, nor change anything else: they do it before the value does."""
+        made = _stored(target)
+        for node in reversed(list(ast.walk(made))):
+            if isinstance(node, ast.Subscript) and self.writer.uses.writes(node.slice):
+                indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                indices = [
+                    self._before(first, ast.Call(name("int"), [i], []), wp.int32) if self.writer.uses.writes(i) else i
+                    for i in indices
+                ]
+                node.slice = ast.Tuple(indices, ast.Load()) if len(indices) > 1 else indices[0]
+        return made
+
+    def _before(self, first: list[ast.stmt], value: ast.expr, warp_type: Any) -> ast.expr:
+        """A value that is made before the target is, as Warp does."""
+        if warp_type is None:
+            raise UnreadableError(
+                "an index draws of a random state, or the like, and the type of what is stored isn't known"
+            )
+        made = self.writer.names.fresh("before")
+        self.writer.source.local.add(made)
+        self.writer.types[made] = warp_type
+        first.append(assign(made, value))
+        return name(made)
 
     def _store_part(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
         """``target = value``, where the target is a variable or a part of one."""
@@ -104,9 +135,12 @@ class Parts:
         return ast.Call(name(self.writer.named("slice", warp_code.builtin("slice"))), numbers, [])
 
     def _type_of(self, node: ast.expr) -> Any:
-        """The type of a variable, or of a field of one; None for other parts."""
+        """The type of a variable, of a field or a component of one; None for other parts."""
         if isinstance(node, ast.Name):
             return self.writer.types.get(node.id)
+        if isinstance(node, ast.Subscript):
+            indices = len(node.slice.elts) if isinstance(node.slice, ast.Tuple) else 1
+            return warp_types.component_type(self._type_of(node.value), indices)
         if isinstance(node, ast.Attribute):
             fields = warp_types.struct_fields(self._type_of(node.value))
             return None if fields is None else fields.get(node.attr)
