@@ -47,10 +47,36 @@ class Parts:
             return [statement]
         if warp_built.is_tile(self.writer.types[base]):
             return [statement]
-        value = statement.value
+        value, first = statement.value, self._drawn_first(statement, target)
+        if first and isinstance(statement, ast.Assign):
+            value = name(self._fresh("value"))
+            first.insert(0, assign(value.id, statement.value))
         if isinstance(statement, ast.AugAssign):
             value = ast.BinOp(_loaded(target), statement.op, statement.value)
-        return self._store_part(target, value)
+        return [*first, *self._store_part(target, value)]
+
+    def _drawn_first(self, statement: ast.stmt, target: ast.expr) -> list[ast.stmt]:
+        """Take the indices out of a statement that draws: they are written more than once, and before the value."""
+        uses = self.writer.uses
+        made: list[ast.stmt] = []
+        if not any(isinstance(n, ast.Call) and uses.changed_by(n) for n in ast.walk(statement)):
+            return made
+        while isinstance(target, (ast.Subscript, ast.Attribute)):
+            if isinstance(target, ast.Subscript):
+                several = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+                drawn = [n for n in several if not isinstance(n, (ast.Constant, ast.Name, ast.Slice))]
+                names = [name(self._fresh("index")) for _ in drawn]
+                made = [*(assign(n.id, index) for n, index in zip(names, drawn, strict=True)), *made]
+                given = iter(names)
+                indices = [next(given) if n in drawn else n for n in several]
+                target.slice = ast.Tuple(indices, ast.Load()) if len(several) > 1 else indices[0]
+            target = target.value
+        return made
+
+    def _fresh(self, wanted: str) -> str:
+        found: str = self.writer.names.fresh(wanted)
+        self.writer.source.local.add(found)
+        return found
 
     def _store_part(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
         """``target = value``, where the target is a variable or a part of one."""
@@ -67,8 +93,7 @@ class Parts:
             return self._store_part(_stored(target.value), made)
         if isinstance(target.value, ast.Name):
             return self._store_component(target, target.value.id, owner, value)
-        part = self.writer.names.fresh("part")
-        self.writer.source.local.add(part)
+        part = self._fresh("part")
         if owner is not None:
             self.writer.types[part] = owner
         place_in: ast.Subscript | ast.Attribute = (
