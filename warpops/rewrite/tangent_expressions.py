@@ -29,6 +29,8 @@ class Expressions:
         self.builtins = Builtins(scope, self.users)
         self.loses: set[str] = set()
         """Array parameters without a tangent that values with one are stored into."""
+        self._taken: dict[int, str] = {}
+        """Indices that are evaluated already, by node."""
 
     # --- forms --------------------------------------------------------------------------------------------------------
 
@@ -48,9 +50,9 @@ class Expressions:
         if isinstance(node, ast.IfExp) and has_tangent(kind):
             return self._conditional(node, kind)
         form = Form(self.condition(node), kind)
-        return self.scope.kept(form) if self._is_impure(node) else form
+        return self.scope.kept(form) if self.has_effects(node) else form
 
-    def _is_impure(self, node: ast.AST) -> bool:
+    def has_effects(self, node: ast.AST) -> bool:
         """Whether evaluating it earlier or later makes a difference: random states, counters, the user's functions."""
         for inner in ast.walk(node):
             called = self.scope.typed.called.get(id(inner))
@@ -123,11 +125,24 @@ class Expressions:
             if isinstance(item, (ast.Slice, ast.Starred)):
                 parts.append(self.condition(item))
                 continue
+            if id(item) in self._taken:
+                parts.append(self._taken[id(item)])
+                continue
             form = self.form(item)
             if again and not is_cheap(item):
                 form = self.scope.kept(form, "k")
             parts.append(form.text)
         return ", ".join(parts)
+
+    def take(self, target: ast.expr) -> None:
+        """Evaluate a target's indices now, and once: Warp does so before it evaluates what is added there."""
+        if not isinstance(target, (ast.Subscript, ast.Attribute)):
+            return
+        self.take(target.value)
+        if isinstance(target, ast.Subscript):
+            for item in target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]:
+                if not isinstance(item, (ast.Slice, ast.Starred)) and not is_cheap(item):
+                    self._taken[id(item)] = self.scope.kept(self.form(item), "k").text
 
     def _conditional(self, node: ast.IfExp, kind: Any) -> Form:
         """``a if c else b``, as statements: only the side that is taken is evaluated."""
