@@ -15,7 +15,7 @@ import warpops
 from support import close, compiled, run_main
 from warpops import SignatureError, warp_op
 from warpops.calls import ways
-from warpops.register import registration
+from warpops.register import unregister
 
 pytestmark = pytest.mark.usefixtures("frozen")
 
@@ -118,7 +118,7 @@ def registered():
         "operators": len(torch._C._dispatch_get_all_op_names()),
         "fakes": len(torch._library.simple_registry.singleton._data),
         "texts": sum(name.startswith("<warpops") for name in linecache.cache),
-        "contracts": len(registration._taken),
+        "registered": len(unregister._known),
         "ops": len(warpops.list_ops()),
         "ways": len(ways.by_key),
     }

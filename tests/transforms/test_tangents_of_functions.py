@@ -101,6 +101,27 @@ def order(x: wp.array[f64], y: wp.array[f64], z: wp.array[f64]):
     y[i] = x[i] * stored_by_another(x[i], z, i)
 
 
+@wp.func
+def large(x: wp.array2d[f64], i: int):
+    return x[i, 0] > f64(0.6)
+
+
+@wp.func
+def how_many(x: wp.array2d[f64], i: int):
+    return int(x[i, 0] * f64(4.0))
+
+
+@wp.kernel
+def asked(x: wp.array2d[f64], y: wp.array[f64]):
+    i = wp.tid()
+    s = f64(1.0)
+    if large(x, i) or x[i, 1] > f64(1.0):
+        s = x[i, 1]
+    for _ in range(how_many(x, i)):
+        s = s * x[i, 0]
+    y[i] = s * x[i, 2] if large(x, i) else s
+
+
 def rand(*shape: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.3
 
@@ -109,6 +130,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
     "matrices": (matrices, {}, (rand(3, 4),)),
     "logged": (logged, {"signature": "a[n, m] -> log[n], y[n]"}, (2 * rand(3, 4),)),
     "inside": (inside, {}, (rand(4), 5)),
+    "asked": (asked, {}, (rand(5, 3),)),
 }
 
 

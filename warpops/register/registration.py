@@ -46,14 +46,12 @@ from ..sharding.rows import find_rows
 from ..sharding.rules import Rules
 from .contract import contract_hash, plan_text
 from .plain import check_free, follow
-from .unregister import Registered, Shim, first_of_its_name, quiet, register
+from .unregister import Registered, Shim, first_of_its_name, free_key, quiet, register
 
 OPERATORS = {"": "public", "_fwd": "forward", "_fwd_": "forward_into", "_bwd": "backward", "_bwd_": "backward_into"}
 OPERATORS["_run"] = "run"
 FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
 """By the suffix of an operator's name."""
-_taken: set[str] = set()
-"""The contracts that are registered, as ``namespace::name.hash``."""
 
 
 @dataclass(eq=False)
@@ -146,12 +144,7 @@ class Registration:
 
     def _fill(self, operators: Registered) -> tuple[dict[str, Any], Lease]:
         """Define and implement the operators."""
-        self.key, number = self.contract, 0
-        while f"{self.name}.{self.key}" in _taken:
-            number += 1
-            self.key = f"{self.contract}_{number}"
-        operators.done = partial(_taken.discard, f"{self.name}.{self.key}")
-        _taken.add(f"{self.name}.{self.key}")
+        self.key = free_key(operators, self.contract)
         self.lease = Lease()
         for name, schema in operators.schemas.items():
             torch_registry.forget(self.namespace, name)

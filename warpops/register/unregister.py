@@ -64,8 +64,6 @@ class Registered:
     """Its op's place among those of its name; None where the operators are no op's of its own."""
     released: Callable[[], None] = _nothing
     """Called once nothing can call them any more."""
-    done: Callable[[], None] = _nothing
-    """Called once they are gone."""
     library: Any = None
     public: Any = None
     ways: Any = None
@@ -119,6 +117,13 @@ def register(
     with quiet():
         _define(operators, fill)
     return operators
+
+
+def free_key(operators: Registered, key: str) -> str:
+    """The overload's name for operators that are being registered: a contract, with a number where one is there."""
+    there = [_overloads.get((operators.namespace, name), {}) for name in operators.schemas]
+    numbered = (key, *(f"{key}_{number}" for number in range(1, 1 + sum(map(len, there)))))
+    return next(one for one in numbered if not any(one in overloads for overloads in there))
 
 
 def take_out(operators: Registered) -> None:
@@ -311,7 +316,6 @@ def _remove(operators: Registered) -> None:
     _waiting.pop(operators, None)
     if operators in _known:
         del _known[operators]
-        operators.done()  # once: another op may be called so from then on
         if called:
             operators.released()
 

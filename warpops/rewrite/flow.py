@@ -59,15 +59,20 @@ class Uses:
 
     def writes(self, node: ast.AST) -> set[str]:
         """The locals that a statement or expression (nested statements included) assigns, or changes a part of."""
+        found = self.assigned(node)
+        for inner in _walk(self.source, node):
+            if isinstance(inner, ast.Call):
+                found |= self.changed_by(inner)
+        return found
+
+    def assigned(self, node: ast.AST) -> set[str]:
+        """Those of ``writes`` that are changed by assignments, not by calls."""
         found: set[str] = set()
         for inner in _walk(self.source, node):
             if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
                 found.add(inner.id)
-            elif isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-                if not self.stores_to_array(inner):
-                    found |= {name for target in targets(inner) if (name := root(target)) is not None}
-            elif isinstance(inner, ast.Call):
-                found |= self.changed_by(inner)
+            elif isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and not self.stores_to_array(inner):
+                found |= {name for target in targets(inner) if (name := root(target)) is not None}
         return found
 
     def whole_writes(self, statement: ast.stmt) -> set[str]:
@@ -88,7 +93,7 @@ class Uses:
             if advances_query(name):
                 arguments = call.args[:2]
             elif is_random(name):
-                arguments = call.args[:1]
+                arguments = call.args[:1] or [k.value for k in call.keywords if k.arg == "state"]
             elif row(name).writes == "third":
                 arguments = call.args[2:3]
         return {a.id for a in arguments if isinstance(a, ast.Name) and a.id in self.source.local}
@@ -228,11 +233,27 @@ def _kept(uses: Uses, body: Sequence[ast.stmt], needed: set[str]) -> list[ast.st
             if makes or uses.writes(head) & needed:
                 needed |= uses.reads(head)
                 result.append(with_body(statement, inner or [ast.Pass()]))
-        elif uses.writes(statement) & needed and not uses.stores_to_array(statement):
+        elif uses.assigned(statement) & needed:
             needed |= uses.reads(statement)
             result.append(statement)
+        else:
+            # Warp's order: an assignment's value comes before its target's indices.
+            parts = list(ast.iter_child_nodes(statement))[:: -1 if isinstance(statement, ast.Assign) else 1]
+            changes = [change for node in parts for change in _changing(uses, node, needed)]
+            needed |= set().union(*map(uses.reads, changes))
+            result += [ast.copy_location(ast.Expr(change), statement) for change in reversed(changes)]
     result.reverse()
     return result
+
+
+def _changing(uses: Uses, node: ast.AST, needed: set[str]) -> list[ast.expr]:
+    """The parts of an expression that change ``needed``, such as draws: what is left of a store that isn't made."""
+    if not uses.writes(node) & needed:
+        return []
+    changes = isinstance(node, ast.Call) and uses.changed_by(node) & needed
+    if isinstance(node, ast.expr) and (changes or isinstance(node, (ast.IfExp, ast.BoolOp))):
+        return [node]
+    return [part for child in ast.iter_child_nodes(node) for part in _changing(uses, child, needed)]
 
 
 def with_body(loop: Loop, body: list[ast.stmt]) -> Loop:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-import warp as wp
-
 from ..private import warp_built, warp_code, warp_types
 from .flow import assign, name, root, targets
-from .source import UnreadableError
 
 
 def _loaded(node: ast.expr) -> ast.expr:
@@ -50,38 +47,36 @@ class Parts:
             return [statement]
         if warp_built.is_tile(self.writer.types[base]):
             return [statement]
-        value, first = statement.value, list[ast.stmt]()
+        value, first = statement.value, self._drawn_first(statement, target)
+        if first and isinstance(statement, ast.Assign):
+            value = name(self._fresh("value"))
+            first.insert(0, assign(value.id, statement.value))
         if isinstance(statement, ast.AugAssign):
-            target = self._drawn_once(target, first)
-            value = ast.BinOp(_loaded(target), statement.op, value)
-        elif self.writer.uses.writes(_loaded(target)):
-            value = self._before(first, value, self._type_of(target))
+            value = ast.BinOp(_loaded(target), statement.op, statement.value)
         return [*first, *self._store_part(target, value)]
 
-    def _drawn_once(self, target: ast.expr, first: list[ast.stmt]) -> ast.expr:
-        """A target whose indices draw of no random state, nor change anything else: they do it before the value does."""
-        made = _stored(target)
-        for node in reversed(list(ast.walk(made))):
-            if isinstance(node, ast.Subscript) and self.writer.uses.writes(node.slice):
-                indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-                indices = [
-                    self._before(first, ast.Call(name("int"), [i], []), wp.int32) if self.writer.uses.writes(i) else i
-                    for i in indices
-                ]
-                node.slice = ast.Tuple(indices, ast.Load()) if len(indices) > 1 else indices[0]
+    def _drawn_first(self, statement: ast.stmt, target: ast.expr) -> list[ast.stmt]:
+        """Take the indices out of a statement that draws: they are written more than once, and before the value."""
+        uses = self.writer.uses
+        made: list[ast.stmt] = []
+        if not any(isinstance(n, ast.Call) and uses.changed_by(n) for n in ast.walk(statement)):
+            return made
+        while isinstance(target, (ast.Subscript, ast.Attribute)):
+            if isinstance(target, ast.Subscript):
+                several = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+                drawn = [n for n in several if not isinstance(n, (ast.Constant, ast.Name, ast.Slice))]
+                names = [name(self._fresh("index")) for _ in drawn]
+                made = [*(assign(n.id, index) for n, index in zip(names, drawn, strict=True)), *made]
+                given = iter(names)
+                indices = [next(given) if n in drawn else n for n in several]
+                target.slice = ast.Tuple(indices, ast.Load()) if len(several) > 1 else indices[0]
+            target = target.value
         return made
 
-    def _before(self, first: list[ast.stmt], value: ast.expr, warp_type: Any) -> ast.expr:
-        """A value that is made before the target is, as Warp does."""
-        if warp_type is None:
-            raise UnreadableError(
-                "an index draws of a random state, or the like, and the type of what is stored isn't known"
-            )
-        made = self.writer.names.fresh("before")
-        self.writer.source.local.add(made)
-        self.writer.types[made] = warp_type
-        first.append(assign(made, value))
-        return name(made)
+    def _fresh(self, wanted: str) -> str:
+        found: str = self.writer.names.fresh(wanted)
+        self.writer.source.local.add(found)
+        return found
 
     def _store_part(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
         """``target = value``, where the target is a variable or a part of one."""
@@ -98,8 +93,7 @@ class Parts:
             return self._store_part(_stored(target.value), made)
         if isinstance(target.value, ast.Name):
             return self._store_component(target, target.value.id, owner, value)
-        part = self.writer.names.fresh("part")
-        self.writer.source.local.add(part)
+        part = self._fresh("part")
         if owner is not None:
             self.writer.types[part] = owner
         place_in: ast.Subscript | ast.Attribute = (
@@ -135,12 +129,9 @@ class Parts:
         return ast.Call(name(self.writer.named("slice", warp_code.builtin("slice"))), numbers, [])
 
     def _type_of(self, node: ast.expr) -> Any:
-        """The type of a variable, of a field or a component of one; None for other parts."""
+        """The type of a variable, or of a field of one; None for other parts."""
         if isinstance(node, ast.Name):
             return self.writer.types.get(node.id)
-        if isinstance(node, ast.Subscript):
-            indices = len(node.slice.elts) if isinstance(node.slice, ast.Tuple) else 1
-            return warp_types.component_type(self._type_of(node.value), indices)
         if isinstance(node, ast.Attribute):
             fields = warp_types.struct_fields(self._type_of(node.value))
             return None if fields is None else fields.get(node.attr)

@@ -29,7 +29,8 @@ class Expressions:
         self.builtins = Builtins(scope, self.users)
         self.loses: set[str] = set()
         """Array parameters without a tangent that values with one are stored into."""
-        self._settled: dict[int, str] = {}
+        self._taken: dict[int, str] = {}
+        """Indices that are evaluated already, by node."""
 
     # --- forms --------------------------------------------------------------------------------------------------------
 
@@ -49,9 +50,9 @@ class Expressions:
         if isinstance(node, ast.IfExp) and has_tangent(kind):
             return self._conditional(node, kind)
         form = Form(self.condition(node), kind)
-        return self.scope.kept(form) if self._is_impure(node) else form
+        return self.scope.kept(form) if self.has_effects(node) else form
 
-    def _is_impure(self, node: ast.AST) -> bool:
+    def has_effects(self, node: ast.AST) -> bool:
         """Whether evaluating it earlier or later makes a difference: random states, counters, the user's functions."""
         for inner in ast.walk(node):
             called = self.scope.typed.called.get(id(inner))
@@ -124,23 +125,24 @@ class Expressions:
             if isinstance(item, (ast.Slice, ast.Starred)):
                 parts.append(self.condition(item))
                 continue
-            if id(item) in self._settled:
-                parts.append(self._settled[id(item)])
+            if id(item) in self._taken:
+                parts.append(self._taken[id(item)])
                 continue
             form = self.form(item)
-            if (again and not is_cheap(item)) or self._is_impure(item):
+            if again and not is_cheap(item):
                 form = self.scope.kept(form, "k")
             parts.append(form.text)
         return ", ".join(parts)
 
-    def settle(self, target: ast.expr) -> None:
-        """Evaluate what draws in the indices of a target that is read and stored: once, and before what is added to it."""
-        self._settled = {}
-        for node in reversed(list(ast.walk(target))):
-            if isinstance(node, ast.Subscript):
-                for item in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
-                    if self._is_impure(item) and not isinstance(item, ast.Slice):
-                        self._settled[id(item)] = self.scope.kept(self.form(item), "k").text
+    def take(self, target: ast.expr) -> None:
+        """Evaluate a target's indices now, and once: Warp does so before it evaluates what is added there."""
+        if not isinstance(target, (ast.Subscript, ast.Attribute)):
+            return
+        self.take(target.value)
+        if isinstance(target, ast.Subscript):
+            for item in target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]:
+                if not isinstance(item, (ast.Slice, ast.Starred)) and not is_cheap(item):
+                    self._taken[id(item)] = self.scope.kept(self.form(item), "k").text
 
     def _conditional(self, node: ast.IfExp, kind: Any) -> Form:
         """``a if c else b``, as statements: only the side that is taken is evaluated."""
@@ -260,6 +262,8 @@ class Expressions:
         """Whether a call writes tangents into arrays."""
         called = self.scope.typed.called.get(id(node))
         if called is None or called[0].is_builtin():
+            return False
+        if called[0].native_snippet is None and not self.stores(called[0]):
             return False
         arrays = [a for a in (*node.args, *(k.value for k in node.keywords)) if is_array(self.scope.typed.type_of(a))]
         return any(self.form(a).tangent is not None for a in arrays)

@@ -63,7 +63,9 @@ class Statements:
                 return
             self._bind(node, target.id, self._value(node.value, kind), node.value)
         else:
-            self._store(node, target, self._value(node.value, kind))
+            form = self._value(node.value, kind)
+            # A value that reads a random state has it as it was before an index draws.
+            self._store(node, target, self.scope.kept(form) if self.expressions.has_effects(target) else form)
 
     def _value(self, node: ast.expr, kind: Any) -> Form:
         if isinstance(node, ast.Call) and not isinstance(kind, list):
@@ -177,7 +179,8 @@ class Statements:
         return f"{place.text}{suffix}", f"{place.tangent}{suffix}" if place.tangent is not None and floats else None
 
     def _augmented(self, node: ast.AugAssign) -> None:
-        self.expressions.settle(node.target)
+        if self.expressions.has_effects(node):
+            self.expressions.take(node.target)
         value = self.expressions.form(node.value)
         called = self.scope.typed.called.get(id(node))
         adds = isinstance(node.op, (ast.Add, ast.Sub)) and called is None
@@ -248,7 +251,8 @@ class Statements:
         array, *index, value = call.args
         label = _whole(array)
         base = self.expressions.form(array)
-        places = [self.expressions.index(i, base.tangent is not None) for i in index]
+        again = base.tangent is not None or self.expressions.has_effects(value)
+        places = [self.expressions.index(i, again) for i in index]
         form = self.expressions.form(value)
         name = self.scope.plain(call.func)
         if base.tangent is not None and (form.tangent is not None or label in self.written):

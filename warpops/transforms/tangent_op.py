@@ -25,7 +25,7 @@ from ..explain import explain
 from ..plan.model import OpPlan
 from ..private import locks, torch_modes, torch_registry, warp_source
 from ..private.compiled import compile_text
-from ..register.unregister import Registered, Shim, register
+from ..register.unregister import Registered, Shim, free_key, register
 from ..rewrite.source import Names
 from .tangents import Tangent, why_none
 
@@ -90,10 +90,13 @@ class TangentOp:
         results = ["Tensor"] * (len(self._plan.results) + len(self._results))
         given = [*Schemas(self._plan).arguments_schema(True), *(f"Tensor? {n}=None" for n in self._tangents)]
         namespace, base = self.name.split("::")
-        key, text = of._overloadname, f"({', '.join(given)}) -> ({', '.join(results)})"
+        text = f"({', '.join(given)}) -> ({', '.join(results)})"
 
         def fill(operators: Registered) -> tuple[dict[str, Any], TangentOp]:
             torch_registry.forget(namespace, base)
+            key = free_key(
+                operators, of._overloadname
+            )  # the name of one that is gone may be taken before its tangent is
             operators.library.define(f"{base}.{key}{text}", tags=(torch.Tag.pt2_compliant_tag,))
             shim = Shim(_dispatched(weakref.ref(self)))
             operators.shims.append(shim)
