@@ -78,6 +78,7 @@ def test_drawn_components():
     op = warp_op(components, "x[n, m] -> y[n, 3]", dim="n")
     for seed in range(3):
         check(lambda x, seed=seed: op(x, seed), uniform(2, 6))
+    check_twice(lambda x: op(x, 3), uniform(2, 6).detach())
 
 
 # --- draws inside of statements that store ----------------------------------------------------------------------------
