@@ -15,12 +15,11 @@ from typing import Any
 
 import warp as wp
 
-from ..effects.names import is_random
 from ..private import warp_code, warp_types
 from ..private.warp_source import is_function, parameters
 from ..private.warp_types import is_reference
 from .flow import Uses, assign, builtin_name, name, place, targets
-from .source import Source, calls_in, make_func, make_function
+from .source import Source, make_func, make_function
 
 _SUMS: dict[str, ast.operator] = {"atomic_add": ast.Add(), "atomic_sub": ast.Sub()}
 _PLACES = {1: wp.int32, 2: wp.vec2i, 3: wp.vec3i, 4: wp.vec4i}
@@ -135,10 +134,8 @@ def keepable(source: Source, array: str, rank: int) -> str | None:
         if found is not None:
             if any(isinstance(index, ast.Slice) for index in found[0]):
                 return f"a slice of '{array}' is stored to"
-            if found[1] and isinstance(store, ast.Assign) and any(map(Uses(source, ()).writes, found[0])):
+            if found[1] and isinstance(store, ast.Assign) and any(_is_drawn(source, i, store.value) for i in found[0]):
                 return f"a component of '{array}' is stored to at an index that is drawn"  # its value comes before
-            if found[1] and isinstance(statement, ast.Assign) and _draws(source, statement.value):
-                return f"a draw is stored to a part of an element of '{array}'"
             of = statement.value if isinstance(statement, ast.Expr) else targets(store)[0]  # type: ignore[arg-type]
             stored.add(next(id(n) for n in ast.walk(of) if isinstance(n, ast.Name) and n.id == array))
     for node, around in _with_parents(source.tree):
@@ -169,8 +166,10 @@ def keepable(source: Source, array: str, rank: int) -> str | None:
     return None
 
 
-def _draws(source: Source, value: ast.expr) -> bool:
-    return any(is_random(builtin_name(called)) for _, called in calls_in(source, [value]))
+def _is_drawn(source: Source, index: ast.expr, value: ast.expr) -> bool:
+    """Whether an index draws, or is made of the state that the value draws of."""
+    uses = Uses(source, ())
+    return bool(uses.writes(index) or uses.writes(value) & uses.reads(index))
 
 
 def _with_parents(node: ast.AST, around: tuple[Any, ...] = ()) -> Iterator[tuple[ast.AST, tuple[Any, ...]]]:
@@ -308,7 +307,6 @@ class _Writer:
         value = self._fresh(f"{kept.array}_value")
         self.typed(value, kept.array)
         if isinstance(statement, ast.Assign) and not part:
-            # Warp's order: a draw in the value comes before one in an index.
             made.append(assign(value, self.cast(kept.array, statement.value)))
         places: list[ast.expr] = []
         for index in indices:
