@@ -7,7 +7,7 @@ import torch
 import warp as wp
 
 from loop_kernels import D, check, uniform
-from support import close, compiled
+from support import WARP, close, compiled
 from warpops import GradientWarning, warp_op, warp_program
 
 pytestmark = pytest.mark.filterwarnings("error::warpops.GradientWarning")
@@ -270,6 +270,12 @@ def test_second_derivatives():
     twice(warp_op(by_a_stack, "x[n, m] -> y[n]", scratch="stack[n, m]", dim="n"), uniform(2, 6))
 
 
+COMPONENTS = pytest.mark.skipif(
+    WARP < (1, 18), reason="has no gradient: test_own_elements.py::test_a_component_of_an_element"
+)
+
+
+@COMPONENTS
 def test_components_and_sums():
     check(warp_op(in_other_words, "x[n, m] -> x[n, m]", dim="n"), uniform(2, 4, 3))
 
@@ -394,7 +400,7 @@ def drawn_component(x: wp.array2d[wp.vec3d]):
     [
         (of_the_neighbour, "give each thread elements of its own"),
         (stored_by_a_function, "index it in the kernel itself"),
-        (drawn_component, "one store a statement"),
+        pytest.param(drawn_component, "one store a statement", marks=COMPONENTS),
         (of_a_struct, "as an argument of its own"),
     ],
 )

@@ -8,9 +8,12 @@ import torch
 import test_hazards_loops
 import test_hazards_stored_again
 from measured import POINTS, WEIGHTS, finite_differences
+from support import WARP
 from warpops import GradientWarning, warp_op
 
 LEFT = {"sum_store_then": "several threads may store to one element of 'y'"}
+if WARP < (1, 17):
+    LEFT["ifexp"] = "in a conditional expression"
 """What isn't made right, though it may be right at these points."""
 
 MEASURED = test_hazards_loops.measured | test_hazards_stored_again.measured

@@ -182,6 +182,7 @@ def angle(q: wp.quatd):
 
 
 REFUSED = {"closest_point_edge_edge", "mesh_eval_position", "mesh_eval_velocity", "texture_sample"}
+REFUSED |= {"spatial_jacobian", "spatial_mass"}  # of Warp before 1.17
 REFUSED |= {f"volume_sample{e}" for e in ("", "_f", "_v", "_grad", "_grad_f", "_index", "_grad_index")}
 """Refused as those above are, and in need of a mesh, a volume or a texture to be shown so."""
 
