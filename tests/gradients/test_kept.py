@@ -297,6 +297,7 @@ def test_beside_an_array_whose_elements_can_be_variables():
     check(warp_op(beside_a_variable, "x[n, m] -> x[n, m], y[n]", dim="n", init="zeros"), uniform(4, 4))
 
 
+@pytest.mark.skipif(WARP < (1, 18), reason="draws in another order where a statement stores (README, Limits)")
 def test_drawn_values_and_places():
     op = warp_op(drawn, "x[n, m] -> x[n, m]", dim="n")
     for seed in range(3):

@@ -10,10 +10,12 @@ from torch.func import grad, vmap
 
 from derivatives import check_twice
 from loop_kernels import check, uniform
-from support import close
+from support import WARP, close
 from warpops import warp_op
 
 D = wp.array[wp.float64]
+
+IN_ORDER = pytest.mark.skipif(WARP < (1, 18), reason="draws in another order where a statement stores (README, Limits)")
 
 
 @wp.kernel
@@ -74,6 +76,7 @@ def components(x: wp.array2d[wp.float64], seed: int, y: wp.array2d[wp.float64]):
         y[i, k] = m[k, 0] * m[k, 1] + m[k, 2]
 
 
+@IN_ORDER
 def test_drawn_components():
     op = warp_op(components, "x[n, m] -> y[n, 3]", dim="n")
     for seed in range(3):
@@ -149,6 +152,7 @@ def into_a_local(x: E, seed: int, y: E):
 STORING = (in_stores, value_first, where_they_may_not_be, into_what_is_read, into_a_local)
 
 
+@IN_ORDER
 @pytest.mark.parametrize("kernel", STORING, ids=lambda kernel: kernel.key)
 def test_draws_in_stores_of_a_loop(kernel):
     op = warp_op(kernel, "x[n, m] -> y[n, 8]", dim="n", init=0.0)
