@@ -48,8 +48,15 @@ from .contract import contract_hash, plan_text
 from .plain import check_free, follow
 from .unregister import Registered, Shim, first_of_its_name, free_key, quiet, register
 
-OPERATORS = {"": "public", "_fwd": "forward", "_fwd_": "forward_into", "_bwd": "backward", "_bwd_": "backward_into"}
-OPERATORS["_run"] = "run"
+OPERATORS = {
+    "": "public",
+    "_fwd": "forward",
+    "_fwd_": "forward_into",
+    "_bwd": "backward",
+    "_bwd_": "backward_into",
+    "_run": "run",
+}
+"""The fields of ``Ops``, by the suffix of an operator's name."""
 FAKES = {"": fake_public, "_fwd": fake_forward, "_fwd_": fake_into, "_bwd": fake_backward, "_bwd_": fake_into}
 """By the suffix of an operator's name."""
 

@@ -166,7 +166,6 @@ class LoopPlanner:
             plan.mode = "turns"
         # A view made in a turn is made again with the turn; it can't be kept for what is behind the loop.
         plan.after |= (self._carried(node) - plan.needs.fixed) & self._taken_behind(node, inside=True)
-        plan.after |= (self._assigned(node) - plan.needs.fixed) & self._taken_behind(node, inside=False)
         plan.after |= self._assigned(node) & self._taken_behind(node, inside=node.again < node.first)
         if plan.mode == "as it is" and plan.after:
             plan.mode = "after" if self._active(node) else "gone"
