@@ -12,7 +12,7 @@ from ..private import torch_modes
 from . import inductor
 from .instances import Instance
 from .special import has_tangents, refuse_mutation, resolve_negated
-from .ways import Lease, Ways, by_name, many, newest, one_or_many
+from .ways import Lease, Plain, Ways, by_name, many, newest, one_or_many
 
 _pinned: set[Lease] = set()
 """Leases of ops that were compiled: graphs call their operators by name."""
@@ -115,7 +115,8 @@ def traced_backward(ways: Ways, /, *arguments: Any, token: torch.Tensor | None =
 # --- fakes ------------------------------------------------------------------------------------------------------------
 
 
-def fake_public(ways: Ways, /, *arguments: Any, **named: Any) -> Any:
+def fake_public(op: Ways | Plain, /, *arguments: Any, **named: Any) -> Any:
+    ways, _ = op.now()
     return one_or_many(_fakes(ways, arguments, named)[: len(ways.plan.results)])
 
 

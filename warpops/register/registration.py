@@ -20,15 +20,7 @@ import torch
 from ..arguments.handle import with_token
 from ..arguments.ran import noting
 from ..calls.copies import copy_op
-from ..calls.dispatched import (
-    run_backward,
-    run_backward_into,
-    run_cast,
-    run_forward,
-    run_forward_into,
-    run_mapped,
-    run_public,
-)
+from ..calls.dispatched import PUBLIC, run_backward, run_backward_into, run_forward, run_forward_into
 from ..calls.helpers import helpers
 from ..calls.instances import Instances, make_instance
 from ..calls.parts import Parts
@@ -216,11 +208,8 @@ class Registration:
             implement(suffix, "CompositeExplicitAutograd", shim(into(instances, partial(run, ways))))
             torch_registry.shorten(overload, lambda through: into(instances, through, True))
 
-        implement("", "Autograd", shim(run_public, ways))
-        implement("", "CompositeExplicitAutograd", shim(run_public, ways))
-        implement("", torch_modes.VMAP_KEY, shim(run_mapped, ways), with_keyset=True)
-        for key in torch_modes.AUTOCAST.values():
-            implement("", key, shim(run_cast, ways))
+        for key, function, with_keyset in PUBLIC:
+            implement("", key, shim(function, ways), with_keyset)
         implement("_fwd", "CompositeExplicitAutograd", shim(instances.forward))
         if self.plan.differentiable:
             implement("_fwd", "Autograd", shim(run_forward, ways), with_keyset=True)
