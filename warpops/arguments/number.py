@@ -87,23 +87,9 @@ class Number(Kind):
             return f"{slot.name} & 0xFFFFFFFFFFFFFFFF"
         return super().packed(slot, bits)
 
-    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
+    def code(self, slot: Slot) -> str:
         scalar = self.scalar(slot)
-        kind = "float" if scalar is not None and scalar.kind == "float" else "int"
-        if scalar is None:  # its type is its own: 1 and a float, or 0 and an int
-            if type(value) not in (int, float):
-                return False
-            kind = "float" if type(value) is float else "int"
-            streams["int"].append(int(kind == "float"))
-        streams[kind].append(int(value) if isinstance(value, bool) else value)
-        return True
-
-    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> Any:
-        scalar = self.scalar(slot)
-        if scalar is None:
-            return next(streams["float" if next(streams["int"]) else "int"])
-        value = next(streams["float" if scalar.kind == "float" else "int"])
-        return bool(value) if scalar.kind == "bool" else value
+        return scalar.kind[0] if scalar is not None else "n"
 
 
 def schema_of(scalar: Scalar) -> str:

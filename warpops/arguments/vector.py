@@ -78,17 +78,9 @@ class Vector(Kind):
     def native(self, warp_type: Any, value: Any) -> Any:
         return warp_type(*value)
 
-    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
+    def code(self, slot: Slot) -> str:
         scalar = slot.leaf.scalar
-        if scalar is not None:
-            streams["float" if scalar.kind == "float" else "int"].extend(value)
-        return scalar is not None
-
-    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> list[Any]:
-        scalar = slot.leaf.scalar
-        assert scalar is not None
-        stream = streams["float" if scalar.kind == "float" else "int"]
-        return [PYTHON[scalar.kind](next(stream)) for _ in range(math.prod(slot.leaf.component or ()))]
+        return f"[{scalar.kind[0] * math.prod(slot.leaf.component or ())}]" if scalar is not None else ""
 
 
 def nesting(value: Any) -> tuple[int, ...]:
