@@ -44,13 +44,7 @@ class Number(Kind):
         check_number(op, slot, self.scalar(slot), value)
 
     def convert(self, op: str, slot: Slot, value: Any) -> Any:
-        Number.check(self, op, slot, value)
-        plain, scalar = plain_number(value), self.scalar(slot)
-        if plain is None:
-            return value
-        if scalar is None:
-            return plain if isinstance(plain, float) else int(plain)
-        return PYTHON[scalar.kind](plain)
+        return converted(op, slot, self.scalar(slot), value)
 
     def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
         scalar = self.scalar(slot)
@@ -133,6 +127,17 @@ def check_number(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> None
         return
     if scalar is not None and not scalar.holds(plain):
         fail(op, slot, f"expected a float that {name} can hold, got {value!r}; inf and nan are allowed")
+
+
+def converted(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> Any:
+    """A number as the schema takes it, once it is checked; a symbolic one as it is."""
+    check_number(op, slot, scalar, value)
+    plain = plain_number(value)
+    if plain is None:
+        return value
+    if scalar is None:
+        return plain if isinstance(plain, float) else int(plain)
+    return PYTHON[scalar.kind](plain)
 
 
 def plain_number(value: Any) -> int | float | bool | None:

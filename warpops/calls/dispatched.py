@@ -84,19 +84,20 @@ def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
 def run_forward_into(ways: Ways, /, *values: Any) -> None:
     """The raw forward over given buffers."""
     _refuse_tangents(ways, values)
-    ways.instances.forward_into(*values)
+    ways.instances.launch("forward_into", *values)
 
 
 def run_backward(ways: Ways, /, *values: Any) -> list[torch.Tensor]:
     """The raw backward."""
     _refuse_second(ways, values)
-    return ways.instances.backward(*values)
+    found: list[torch.Tensor] = ways.instances.launch("backward", *values)
+    return found
 
 
 def run_backward_into(ways: Ways, /, *values: Any) -> None:
     """The raw backward over given buffers."""
     _refuse_second(ways, values)
-    ways.instances.backward_into(*values)
+    ways.instances.launch("backward_into", *values)
 
 
 def _followed(ways: Ways, values: tuple[Any, ...]) -> tuple[Any, ...]:

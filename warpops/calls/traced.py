@@ -85,12 +85,7 @@ def traced_forward(ways: Ways, /, *arguments: Any) -> Any:
 
 def _allocate(ways: Ways, instance: Instance, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """What the op makes, by name."""
-    found = measure(ways.name, instance.plan, ways.values(arguments), ways.device(arguments))
-    if instance.allocate is None:
-        return {}
-    fresh = instance.plan.fresh
-    made = instance.allocate(found.device, *(n for s in fresh for n in found.shapes[s.name]))
-    return dict(zip([s.name for s in fresh], made, strict=True))
+    return instance.allocate(measure(ways.name, instance.plan, ways.values(arguments), ways.device(arguments)))
 
 
 def traced_backward(ways: Ways, /, *arguments: Any, token: torch.Tensor | None = None) -> list[Any]:
@@ -99,8 +94,7 @@ def traced_backward(ways: Ways, /, *arguments: Any, token: torch.Tensor | None =
         found: list[Any] = ways.ops.backward(*arguments)
         return found
     instance, plan = ways.instances.select(arguments), ways.plan
-    assert instance.prepare is not None
-    prepared = instance.prepare(*arguments)
+    prepared = instance.launches["prepare"](*arguments)
     names = [s.name for s in plan.given_arrays] + [s.name for s in plan.kept]
     grads = [s.name for s in (*plan.cotangents, *plan.gradient_buffers)]
     tensors = dict(zip(names, prepared, strict=False))

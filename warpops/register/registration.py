@@ -210,7 +210,7 @@ class Registration:
 
         for key, function, with_keyset in PUBLIC:
             implement("", key, shim(function, ways), with_keyset)
-        implement("_fwd", "CompositeExplicitAutograd", shim(instances.forward))
+        implement("_fwd", "CompositeExplicitAutograd", shim(instances.launch, "forward"))
         if self.plan.differentiable:
             implement("_fwd", "Autograd", shim(run_forward, ways), with_keyset=True)
         else:
@@ -236,7 +236,7 @@ class Registration:
             else:
                 implement_into("_bwd_", ops.backward_into, backward_into, run_backward_into)
         if ops.run is not None:
-            implement("_run", "CompositeExplicitAutograd", shim(instances.forward))
+            implement("_run", "CompositeExplicitAutograd", shim(instances.launch, "forward"))
             implement("_run", "Autograd", fallthrough)
             for key in ("Meta", "Python", "Tracer"):  # a fake's, a mode's or a subclass's, torch.jit's
                 implement("_run", key, shim(ops.forward))
