@@ -49,7 +49,7 @@ def compare_inputs(w: Writer) -> None:
             f"len({shape}) != {leaf.ndim + len(leaf.component)}",
         ]
         wrong += [f"{shape}[{leaf.ndim + k}] != {size}" for k, size in enumerate(leaf.component)]
-        with w.text.indented(f"if {slot.name} is not None:") if slot.optional else w.text.flat():
+        with w.text.indented(f"if {slot.name} is not None:" if slot.optional else ""):
             w.text.add(f"{shape} = {slot.name}.shape")
             w.refuse_if(wrong)
         if slot.optional:
@@ -71,7 +71,7 @@ def describe(w: Writer, slots: Iterable[Slot]) -> None:
         if slot.optional:
             w.text.add(f"if {slot.name} is None:")
             w.text.add(f"    {shape} = {stride} = {_no_sizes(slot)}")
-        with w.text.indented("else:") if slot.optional else w.text.flat():
+        with w.text.indented("else:" if slot.optional else ""):
             if loose:
                 w.text.add(f"if {loose}:")
                 w.text.add(f"    {slot.name} = {slot.name}.contiguous()")
