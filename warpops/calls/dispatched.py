@@ -81,23 +81,12 @@ def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
     return ways.ops.forward.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments)
 
 
-def run_forward_into(ways: Ways, /, *values: Any) -> None:
-    """The raw forward over given buffers."""
+def run_raw(ways: Ways, way: str, /, *values: Any) -> Any:
+    """The raw backward, or one of those over given buffers: none has a derivative."""
     _refuse_tangents(ways, values)
-    ways.instances.launch("forward_into", *values)
-
-
-def run_backward(ways: Ways, /, *values: Any) -> list[torch.Tensor]:
-    """The raw backward."""
-    _refuse_second(ways, values)
-    found: list[torch.Tensor] = ways.instances.launch("backward", *values)
-    return found
-
-
-def run_backward_into(ways: Ways, /, *values: Any) -> None:
-    """The raw backward over given buffers."""
-    _refuse_second(ways, values)
-    ways.instances.launch("backward_into", *values)
+    if way != "forward_into":
+        _refuse_second(ways, values)
+    return ways.instances.launch(way, *values)
 
 
 def _followed(ways: Ways, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -115,7 +104,6 @@ def _refuse_tangents(ways: Ways, values: tuple[Any, ...]) -> None:
 
 
 def _refuse_second(ways: Ways, values: tuple[Any, ...]) -> None:
-    _refuse_tangents(ways, values)
     if torch.is_grad_enabled() and any(
         isinstance(v, torch.Tensor) and v.requires_grad for v in _followed(ways, values)
     ):

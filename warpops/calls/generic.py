@@ -119,7 +119,9 @@ class _Resolver:
         leaf = slot.leaf
         scalar = WARP_SCALAR.get(value.dtype)
         if scalar is None or not warp_types.admits(template.dtype, scalar):
-            self._refuse_dtype(slot, value.dtype)
+            raise ArgumentError(
+                f"{self.name}: argument '{slot.label}': expected a dtype that {leaf.type_name} takes, got {value.dtype}"
+            )
         extra = value.ndim - leaf.ndim
         shape = tuple(int(n) for n in value.shape[leaf.ndim :])
         ranks = (0, 1, 2) if template.dtype is Any else (len(getattr(template.dtype, "_shape_", ())),)
@@ -132,11 +134,6 @@ class _Resolver:
             )
         element = warp_types.with_element(template.dtype, scalar, shape)
         return warp_types.array_annotation(element, leaf.ndim)
-
-    def _refuse_dtype(self, slot: Slot, dtype: torch.dtype) -> None:
-        raise ArgumentError(
-            f"{self.name}: argument '{slot.label}': expected a dtype that {slot.leaf.type_name} takes, got {dtype}"
-        )
 
     def _follow(self, label: str) -> Any:
         template = self.templates[label]
