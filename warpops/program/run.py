@@ -32,7 +32,7 @@ class Runner:
         self.op, self.plan = op, plan
         self.signature: KernelSignature = plan.kernel
         self.program = plan.kernel.kernel
-        self.scripts = Scripts(self.program)
+        self.scripts = Scripts(self.program.reads)
         self._types = dict(warp_types.argument_types(self.program))
         self._slots = [slot for slot in plan.slots if slot.role != "size"]
         self._arrays = [index for index, slot in enumerate(self._slots) if slot.is_array]
@@ -57,7 +57,7 @@ class Runner:
         for index in self._arrays:
             if values[index] is not None:
                 working[index] = values[index].contiguous()
-                if self.program.apart:
+                if self.program.tangent_of is not None:
                     if self._slots[index].role == "input" and overlaps(working[index], own):
                         working[index] = working[index].clone()
                     own.append(working[index])

@@ -21,69 +21,69 @@ from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
 from ..transforms.tangents import check_kernel
 from .checks import leaves, leaves_of
-from .kernel import Program
 from .memory import is_float, uses_of
-from .reads import Reads
+
+Kernels = dict[Any, tuple[Any, tuple[str, ...]]]
+"""Tangent kernels, and the arrays that they take the tangents of in their order, by the kernel and which arrays have one."""
 
 
-class TangentProgram(Program):
-    """The tangent of a program, as a program: its arguments, then one array for each tangent."""
+def on_tangents(
+    of: Any, twins: Mapping[str, str], zero: frozenset[str]
+) -> tuple[Callable[..., None], list[tuple[str, Any]]]:
+    """The function of a program run on values and tangents, and its arguments: the program's, then one for each tangent.
 
-    apart = True
+    Args:
+        of: the program.
+        twins: by an array's label, the argument that is its tangent.
+        zero: the arrays, by label, whose tangent is zero before the program runs.
+    """
+    types = dict(warp_types.argument_types(of))
+    kernels: Kernels = {}
 
-    def __init__(self, of: Program, twins: Mapping[str, str], zero: frozenset[str]) -> None:
-        self.of, self.twins = of, twins
-        self.kernels: dict[Any, Any] = {}
-        """The tangent kernels, by the kernel and which arrays have a tangent."""
-        types = dict(warp_types.argument_types(of))
+    def run(*arguments: Any) -> None:
+        own = dict(zip(types, arguments[: len(types)], strict=True))
+        tangents = dict(zip(twins.values(), arguments[len(types) :], strict=True))
+        trace = warp_calls.watcher()
+        twice = Twice(kernels, trace.inner)
+        for name, value in own.items():
+            for label, array in leaves_of(name, value):
+                if isinstance(array, wp.array) and array.size and is_float(array.dtype):
+                    tangent = tangents.get(twins.get(label, ""))
+                    twice.add(array, tangent, active=tangent is not None and label not in zero)
+        trace.stand_before(twice, own.items())
+        with watching(trace):
+            of.func(*own.values())
 
-        def run(*arguments: Any) -> None:
-            own = dict(zip(types, arguments[: len(types)], strict=True))
-            tangents = dict(zip(twins.values(), arguments[len(types) :], strict=True))
-            trace = warp_calls.watcher()
-            twice = Twice(self, trace.inner)
-            for name, value in own.items():
-                for label, array in leaves_of(name, value):
-                    if isinstance(array, wp.array) and array.size and is_float(array.dtype):
-                        tangent = tangents.get(twins.get(label, ""))
-                        twice.add(array, tangent, active=tangent is not None and label not in zero)
-            trace.stand_before(twice, own.items())
-            with watching(trace):
-                of.func(*own.values())
+    run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
+    run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
+    return run, [*types.items(), *((twin, _type_at(types, label)) for label, twin in twins.items())]
 
-        run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
-        run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
-        arguments = [*types.items(), *((twin, _type_at(types, label)) for label, twin in twins.items())]
-        super().__init__(run, arguments, of.makers)
-        self.defined_with(of)
 
-    def reads(self) -> Reads:
-        return self.of.reads()
+def _kernel_of(
+    kernels: Kernels, kernel: Any, given: Mapping[str, Any], active: frozenset[str]
+) -> tuple[Any, tuple[str, ...]]:
+    """The tangent kernel of a concrete one, kept in ``kernels``.
 
-    def kernel(self, kernel: Any, given: Mapping[str, Any], active: frozenset[str]) -> tuple[Any, tuple[str, ...]]:
-        """The tangent kernel of a kernel, and the arrays that it takes the tangents of, in its order.
+    Args:
+        given: its arguments by label.
+        active: the arrays that have a tangent, by label.
 
-        Args:
-            kernel: a concrete one.
-            given: its arguments by label.
-            active: the arrays that have a tangent, by label.
-
-        Raises:
-            TangentError: it has none.
-        """
-        floats = tuple(label for label, value in given.items() if isinstance(value, wp.array) and is_float(value.dtype))
-        key = kernel, floats, active
-        found = self.kernels.get(key)
-        if found is None:
-            effects, uses = uses_of(kernel)
-            check_kernel(kernel, effects)
-            written = frozenset(label for label in floats if label not in uses or uses[label].writes)
-            try:
-                found = _make(kernel, floats, active | written, written)
-            except MixedArraysError:
-                found = _make(kernel, floats, frozenset(floats), written)
-            self.kernels[key] = found
-        return found
+    Raises:
+        TangentError: it has none.
+    """
+    floats = tuple(label for label, value in given.items() if isinstance(value, wp.array) and is_float(value.dtype))
+    key = kernel, floats, active
+    found = kernels.get(key)
+    if found is None:
+        effects, uses = uses_of(kernel)
+        check_kernel(kernel, effects)
+        written = frozenset(label for label in floats if label not in uses or uses[label].writes)
+        try:
+            found = _make(kernel, floats, active | written, written)
+        except MixedArraysError:
+            found = _make(kernel, floats, frozenset(floats), written)
+        kernels[key] = found
+    return found
 
 
 def _make(
@@ -123,8 +123,8 @@ class Twin:
 class Twice:
     """Watches one run of a program, and makes of each launch and call those on values and tangents."""
 
-    def __init__(self, program: TangentProgram, outer: Watcher) -> None:
-        self.program, self.outer = program, outer
+    def __init__(self, kernels: Kernels, outer: Watcher) -> None:
+        self.kernels, self.outer = kernels, outer
         self.blocks: list[Twin] = []
         self.op = outer.op
 
@@ -191,7 +191,7 @@ class Twice:
                 return self.outer.launch(original, call)
             kernel = packed.kernel
         try:
-            made, labels = self.program.kernel(kernel, given, active)
+            made, labels = _kernel_of(self.kernels, kernel, given, active)
         except TangentError as error:
             self.no_tangent(f"the kernel {kernel.key}, which has none: {error}")
         try:
