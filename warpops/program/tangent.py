@@ -120,13 +120,13 @@ class Twin:
     """The tangent may be anything but zero."""
 
 
-class Twice:
+class Twice(Watcher):
     """Watches one run of a program, and makes of each launch and call those on values and tangents."""
 
-    def __init__(self, kernels: Kernels, outer: Watcher) -> None:
-        self.kernels, self.outer = kernels, outer
+    def __init__(self, kernels: Kernels, inner: Watcher) -> None:
+        self.kernels, self.inner = kernels, inner
         self.blocks: list[Twin] = []
-        self.op = outer.op
+        self.op = inner.op
 
     def add(self, array: Any, tangent: Any, active: bool) -> None:
         """One of the program's arguments, with the memory of its tangent, where there is one."""
@@ -153,7 +153,7 @@ class Twice:
             return array
         block = self.block_of(array)
         if block.tangent is None:
-            with watching(self.outer):
+            with watching(self.inner):
                 block.tangent = wp.zeros(block.high - block.low, dtype=wp.uint8, device=array.device)
         made: Any = wp.array(
             ptr=block.tangent.ptr + array.ptr - block.low,
@@ -176,19 +176,19 @@ class Twice:
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         kernel, arguments = call["kernel"], (*call["inputs"], *call["outputs"])
         if not isinstance(kernel, wp.Kernel) or call["record_cmd"]:
-            return self.outer.launch(original, call)
+            return self.inner.launch(original, call)
         if len(arguments) != sum(1 for _ in warp_types.argument_types(kernel)):
-            return self.outer.launch(original, call)
+            return self.inner.launch(original, call)
         given = dict(leaves(kernel, arguments))
         active = frozenset(label for label, value in given.items() if self.active(value))
         if not active:
-            return self.outer.launch(original, call)
+            return self.inner.launch(original, call)
         if call["adjoint"]:
             self.no_tangent(f"the adjoint of the kernel {kernel.key}, which has none")
         if kernel.is_generic:
             packed = warp_launch.packed(call)
             if packed is None:
-                return self.outer.launch(original, call)
+                return self.inner.launch(original, call)
             kernel = packed.kernel
         try:
             made, labels = _kernel_of(self.kernels, kernel, given, active)
@@ -200,7 +200,7 @@ class Twice:
             where = ":".join(map(str, warp_source.source_location(kernel)))
             self.no_tangent(f"the kernel {kernel.key}, whose tangent kernel Warp can't build: {error} ({where})")
         twins = [self.twin(given[label]) if given[label] is not None else None for label in labels]
-        result = self.outer.launch(original, {**call, "kernel": made, "inputs": [*arguments, *twins], "outputs": []})
+        result = self.inner.launch(original, {**call, "kernel": made, "inputs": [*arguments, *twins], "outputs": []})
         for label in labels:
             value = given[label]
             if isinstance(value, wp.array) and value.size:
@@ -211,13 +211,13 @@ class Twice:
         reads, writes = LIBRARY[name]
         sources = [argument for argument in reads if self.active(call[argument])]
         targets = [argument for argument in writes if self.active(call[argument])]
-        result = self.outer.call(name, original, dict(call))
+        result = self.inner.call(name, original, dict(call))
         if not sources and not targets:
             return result
         if name in ("fill_", "zero_"):
-            self.outer.call("zero_", warp_calls.original("zero_"), {"self": self.twin(call["self"])})
+            self.inner.call("zero_", warp_calls.original("zero_"), {"self": self.twin(call["self"])})
         elif name in ("copy", "array_scan"):
-            self.outer.call(name, original, call | {n: self.twin(call[n]) for n in (*reads, *writes)})
+            self.inner.call(name, original, call | {n: self.twin(call[n]) for n in (*reads, *writes)})
             for argument in writes:
                 block = self.block_of(call[argument])
                 block.active = block.active or bool(sources)
@@ -225,21 +225,12 @@ class Twice:
             self.no_tangent(f"{title_of(name)}, which has none; keep it to ints, or write that step as a kernel")
         return result
 
-    def refuse(self, name: str) -> None:
-        self.outer.refuse(name)
-
     def read(self, name: str, array: Any) -> None:
         if self.active(array):
             self.no_tangent(f"{name}, which reads an array as numbers")
-        self.outer.read(name, array)
-
-    def emptied(self, array: Any) -> None:
-        self.outer.emptied(array)
+        self.inner.read(name, array)
 
     def made(self, value: Any, call: dict[str, Any]) -> None:
         if isinstance(value, wp.Mesh) and any(map(self.active, call.values())):
             self.no_tangent("a mesh made of arrays that have one")
-        self.outer.made(value, call)
-
-    def change(self, value: Any, original: Callable[..., Any], call: dict[str, Any]) -> Any:
-        return self.outer.change(value, original, call)
+        self.inner.made(value, call)
