@@ -10,7 +10,7 @@ from typing import Any
 from ..private import warp_source
 from ..private.warp_source import max_unroll, overwrites_are_copies
 from ..private.warp_types import argument_types
-from .conclude import conclude_array, find_guards, guard_conditions
+from .conclude import conclude_array, guard_conditions
 from .expressions import evaluate
 from .hazards import find_hazards
 from .joins import meet_must, never_taken
@@ -65,7 +65,6 @@ def _analyse(kernel: Any, code: Code) -> Effects:
         line=code.first_line,
         tid_rank=rank,
         arrays={name: conclude_array(record, name, t, rank, end, guards) for name, t in arrays.items()},
-        guards=find_guards(guards),
         hazards=hazards,
         loops=tuple(_loop_needs(loop) for loop in record.run_time.values()),
         remainders=frozenset(record.remainders),
