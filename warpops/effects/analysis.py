@@ -13,7 +13,7 @@ from ..private.warp_types import argument_types
 from .conclude import conclude_array, guard_conditions
 from .expressions import evaluate
 from .hazards import find_hazards
-from .joins import meet_must, never_taken
+from .joins import meet
 from .model import ArrayEffects, AxisUse, Effects, LoopNeeds, Site
 from .names import Code, array_arguments, code_of, of_type, with_body
 from .record import Frame, OutOfBudgetError, Record, RunTimeLoop
@@ -55,7 +55,7 @@ def _analyse(kernel: Any, code: Code) -> Effects:
         execute(record, frame, code.body)
     except (OutOfBudgetError, RecursionError):
         return _unseen(kernel, arrays)
-    end = _end(record, frame)
+    end = meet(State(), record.ends(frame))
     rank = None if record.lost_rank else max(record.ranks, default=0)
     guards = guard_conditions(record)
     compared = _compared(code.body) if record.handles else set()
@@ -110,19 +110,6 @@ def _compared(body: Iterable[ast.AST]) -> set[str]:
 
 def _is_path(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_path(node.value))
-
-
-def _end(record: Record, frame: Frame) -> State:
-    """The state at the kernel's end, over all ways out of it."""
-    ends = [state for state, _ in frame.returns]
-    if record.state.alive:
-        ends.append(record.state)
-    result = record.state.copy()
-    result.must = meet_must([(state.must, never_taken(state, 0)) for state in ends])
-    for state in ends:
-        for array, count in state.stores.items():
-            result.stores[array] = max(count, result.stores.get(array, 0))
-    return result
 
 
 def _unseen(kernel: Any, arrays: dict[str, Any]) -> Effects:
