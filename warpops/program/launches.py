@@ -12,7 +12,7 @@ import numpy
 
 from ..effects import Effects, Premise
 from ..private.warp_types import argument_types
-from .memory import Ref, Value, View
+from .memory import Ref, Value, Views
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Called:
 
     name: str
     refs: tuple[Ref, ...]
-    adjoint: Callable[[View], None] | None
+    adjoint: Callable[[Views], None] | None
 
 
 def frozen(value: Any) -> Any:

@@ -348,7 +348,9 @@ class Run(Watcher):
                     )
                 if self.take is not None:
                     self.take.adjoint(event)
-                event.adjoint(Ref.gradient_view)
+                event.adjoint(
+                    {ref.label: ref.gradient_view() for ref in event.refs if ref.live and ref.block is not None}
+                )
             else:
                 self._launch_adjoint(event)
             for ref in event.refs:
