@@ -65,7 +65,7 @@ class Launch:
         self._find()
 
     def _find(self) -> None:
-        found = self.launcher.repeat(self.device, self.dims, self.image, self.adjoint)
+        found = self.launcher.recall(self.device, self.dims, self.image, self.adjoint)
         self.found: tuple[Any, ...] = found or (None, None, None, None)
 
     def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
