@@ -25,7 +25,8 @@ from ..private.helper_op import HelperOp
 from ..private.warp_types import OBJECTS
 from .ran import Ran, check_ran, ran_of
 
-_known: dict[int, weakref.ref[Any]] = {}
+_known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Objects that were seen, by their ids."""
 _searches_left = 8
 """How often the heap is searched in vain before ids of unknown objects are taken for plain numbers."""
 _lock = locks.reentrant()
@@ -50,22 +51,14 @@ def id_of(value: Any) -> Any:
 
 def remember(value: Any) -> None:
     """Note which object has an id."""
-    if isinstance(value, OBJECTS) and value.id:
-        found = _known.get(value.id)
-        if found is None or found() is not value:
-            if len(_known) > 256:
-                for key in [key for key, reference in list(_known.items()) if reference() is None]:
-                    _known.pop(key, None)
-            _known[value.id] = weakref.ref(value)
+    if isinstance(value, OBJECTS) and value.id and _known.get(value.id) is not value:
+        _known[value.id] = value
 
 
 def object_of(handle: int) -> Any:
     """The live object that has an id, where one was seen; else None."""
-    reference = _known.get(handle & 0xFFFFFFFFFFFFFFFF)
-    value = reference() if reference is not None else None
-    if value is None or value.id != handle & 0xFFFFFFFFFFFFFFFF:
-        return None
-    return value
+    value = _known.get(handle & 0xFFFFFFFFFFFFFFFF)
+    return value if value is not None and value.id == handle & 0xFFFFFFFFFFFFFFFF else None
 
 
 def check_handle(title: str, kinds: frozenset[str], handle: int, device: torch.device) -> None:

@@ -25,6 +25,11 @@ def require(condition: Any, message: Callable[[], str]) -> None:
     torch_modes.require(ArgumentError, condition, message)
 
 
+def demand(op: str, slot: Slot, condition: Any, text: str, *shown: Any) -> None:
+    """Refuse an argument unless a condition holds, symbolic or not; ``text`` is formatted where it doesn't."""
+    require(condition, lambda: f"{op}: argument '{slot.label}': {text.format(*shown)}")
+
+
 class Kind:
     """A kind of argument. What writes text is given ``use``, which names a helper of the text's scope."""
 
