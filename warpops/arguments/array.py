@@ -79,9 +79,6 @@ class Array(Kind):
             wanted = f"expected shape {expected_shape(slot)} ({leaf.type_name}), got {{}}"
             demand(op, slot, value.shape[axis] == size, wanted, value.shape)
 
-    def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
-        yield from ()
-
     def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
         test = f"isinstance({slot.name}, {use('Tensor')})"
         yield from refused(f"({slot.name} is None or {test})" if slot.optional else test, slot, place, use)

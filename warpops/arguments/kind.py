@@ -34,7 +34,7 @@ class Kind:
     """A kind of argument. What writes text is given ``use``, which names a helper of the text's scope."""
 
     convert_name = ""
-    """What generated text calls ``convert``."""
+    """What generated text calls ``convert``; empty where it is what the schema takes already."""
     several = False
     """Its value is a list of numbers."""
 
@@ -64,7 +64,8 @@ class Kind:
 
     def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
         """The lines by which eager code converts it, where it isn't what the schema takes."""
-        yield f"{slot.name} = {use(self.convert_name)}({slot.name!r}, {slot.name})"
+        if self.convert_name:
+            yield f"{slot.name} = {use(self.convert_name)}({slot.name!r}, {slot.name})"
 
     def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
         """The lines by which compiled code refuses it, where PyTorch's parser has no words for that."""

@@ -31,6 +31,8 @@ Sizes = dict[str, str]
 """The text of each name that dims are written with."""
 Shapes = dict[str, list[str]]
 """The text of each size of an array, by the array's name."""
+Key = str | tuple[str, str]
+"""A constant of a remembered launch; of an array, its name and what of it."""
 
 
 class Writer:
@@ -40,6 +42,8 @@ class Writer:
         self.op, self.plan, self.step = op, plan, step
         self.text = Text([*(slot.name for slot in plan.slots), "needs", "device"])
         self.scope: dict[str, Any] = {}
+        self.constants: dict[str, tuple[Key, ...]] = {}
+        """What remembered launches take, by their way, after what is given."""
 
     @cached_property
     def sizes(self) -> Sizes:
