@@ -24,8 +24,8 @@ class Row:
 
     form: str = ""
     """How its effects and result follow, by the names of ``builtins.HANDLERS``; empty where numbers are made of numbers."""
-    reads: tuple[str, int] | None = None
-    """The array that it reads all of, by the argument's name and position."""
+    array: tuple[str, int] | None = None
+    """The array that it touches, by the argument's name and position."""
     writes: Literal["", "arguments", "results", "third", "state", "object"] = ""
     """What it changes: any variables given to it, those behind the first, the third, a random state (the first), or Warp's
     object."""
@@ -71,7 +71,7 @@ _CHANGES = Row(writes="arguments")
 _RESULTS = Row(writes="results")
 _RANDOM = Row(writes="state")
 _LOCAL = Row("array")
-_ATOMIC = Row("atomic")
+_ATOMIC = Row("atomic", ("arr", 0))
 _INTEGER = Row("integer")
 _NARROW = Row("narrow")
 _FLOAT = Row("float", tangent="linear")
@@ -208,7 +208,7 @@ ROWS: dict[str, Row] = {
     "rand_init": _PLAIN,
     "rand*": _RANDOM,
     "sample_*": _RANDOM,
-    "sample_cdf": Row("reads", reads=("cdf", 1), writes="state"),
+    "sample_cdf": Row("reads", ("cdf", 1), writes="state"),
     "poisson": _RANDOM,
     # Vectors, matrices, quaternions, transforms
     "vector": _LINEAR,
@@ -263,13 +263,13 @@ ROWS: dict[str, Row] = {
     "ones": _LOCAL,
     "empty": _LOCAL,
     "full": _LOCAL,
-    "array_store": Row("store"),
-    "view": Row("view"),
-    "address": Row("view"),
+    "array_store": Row("store", ("arr", 0)),
+    "view": Row("view", ("arr", 0)),
+    "address": Row("view", ("arr", 0)),
     "atomic_*": _ATOMIC,
-    "atomic_add": Row("atomic", sums=True),
-    "atomic_sub": Row("atomic", sums=True),
-    "lower_bound": Row("reads", reads=("arr", 0), needs="zero", tangent="flat"),
+    "atomic_add": Row("atomic", ("arr", 0), sums=True),
+    "atomic_sub": Row("atomic", ("arr", 0), sums=True),
+    "lower_bound": Row("reads", ("arr", 0), needs="zero", tangent="flat"),
     # Warp's objects
     "mesh_*": Row(handle="Mesh"),
     "mesh_get": Row("mesh", handle="Mesh"),
@@ -291,8 +291,8 @@ ROWS: dict[str, Row] = {
     "volume_*": Row(handle="Volume"),
     "volume_store*": Row(writes="object", handle="Volume"),
     "volume_sample_grad*": Row(writes="arguments", handle="Volume"),
-    "volume_sample_index": Row("reads", reads=("voxel_data", 3), handle="Volume"),
-    "volume_sample_grad_index": Row("reads", reads=("voxel_data", 3), writes="arguments", handle="Volume"),
+    "volume_sample_index": Row("reads", ("voxel_data", 3), handle="Volume"),
+    "volume_sample_grad_index": Row("reads", ("voxel_data", 3), writes="arguments", handle="Volume"),
     "volume_index_to_world": Row(handle="Volume", tangent=_terms(uvw="volume_index_to_world_dir(id, d_uvw)")),
     "volume_index_to_world_dir": Row(handle="Volume", tangent=_terms(uvw="volume_index_to_world_dir(id, d_uvw)")),
     "volume_world_to_index": Row(handle="Volume", tangent=_terms(xyz="volume_world_to_index_dir(id, d_xyz)")),
@@ -304,12 +304,12 @@ ROWS: dict[str, Row] = {
     "tile_ones": _CONSTANT,
     "tile_full": _CONSTANT,
     "tile_from_thread": _CONSTANT,
-    "tile_load": Row("tile load", tangent="linear"),
-    "tile_load_indexed": Row("tile load"),
-    "tile_store": Row("tile store"),
-    "tile_store_indexed": Row("tile store"),
-    "tile_atomic_add": Row("tile atomic", sums=True),
-    "tile_atomic_add_indexed": Row("tile atomic", sums=True),
+    "tile_load": Row("tile load", ("a", 0), tangent="linear"),
+    "tile_load_indexed": Row("tile load", ("a", 0)),
+    "tile_store": Row("tile store", ("a", 0)),
+    "tile_store_indexed": Row("tile store", ("a", 0)),
+    "tile_atomic_add": Row("tile atomic", ("a", 0), sums=True),
+    "tile_atomic_add_indexed": Row("tile atomic", ("a", 0), sums=True),
     "tile_view": Row(needs="nothing", shares=True, tangent="linear"),
     "tile_assign": Row(shares=True),
     "tile_squeeze": _LINEAR,
