@@ -312,44 +312,17 @@ def _check_reach(
     for reach in plan.extents.reaches:
         if reach.array not in shapes:
             continue
-        size = shapes[reach.array][reach.axis]
-        slot = plan.slot(reach.array)
-        reached = [number(limit) for limit in reach.limits]
-        if not reach.constant and not all(isinstance(number, int) for number in (size, *reached)):
+        size, needed, slot = shapes[reach.array][reach.axis], number(reach.needed), plan.slot(reach.array)
+        limits = [number(limit) for limit in reach.limits]
+        if not reach.sure and not all(isinstance(number, int) for number in (size, *limits)):
             continue  # whether a thread gets there, the launch itself sees
-        if any(number <= 0 for number in reached):
+        if any(number <= 0 for number in limits):
             continue
-        how = f"with the constant {reach.size - 1}" if reach.constant else f"where it takes at least {reach.size}"
         demand(
             reach.array,
-            size >= reach.size,
-            lambda slot=slot, reach=reach, size=size, how=how: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it {how}"
-            ),
-        )
-    for count in plan.extents.counts:
-        if count.array not in shapes:
-            continue
-        size, number = shapes[count.array][count.axis], sizes[count.number]
-        slot = plan.slot(count.array)
-        demand(
-            count.array,
-            size >= number,
-            lambda slot=slot, count=count, size=size, number=number: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {count.axis} has size {size}, and the kernel indexes it in a "
-                f"loop up to '{count.number}', which is {number}"
-            ),
-        )
-    for loop in plan.extents.loops:
-        if loop.array not in shapes or loop.other not in shapes:
-            continue
-        size, other = shapes[loop.array][loop.axis], shapes[loop.other][loop.other_axis]
-        slot, source = plan.slot(loop.array), plan.slot(loop.other)
-        demand(
-            loop.array,
-            size >= other,
-            lambda slot=slot, loop=loop, size=size, other=other, source=source: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {loop.axis} has size {size}, and the kernel indexes it in a "
-                f"loop over axis {loop.other_axis} of '{source.label}', which has {other}"
+            size >= needed,
+            lambda slot=slot, reach=reach, size=size, needed=needed: (  # type: ignore[misc]
+                f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it "
+                f"{reach.how.format(needed)}"
             ),
         )

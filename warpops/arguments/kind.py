@@ -77,14 +77,9 @@ class Kind:
         """What Warp's own launch takes for a value of the schema."""
         return value
 
-    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
-        """Add a value to the lists of tensors, ints and floats that a package is given; False where it fits none."""
-        streams["tensor"].append(value)
-        return True
-
-    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> Any:
-        """A value from the lists again."""
-        return next(streams["tensor"])
+    def code(self, slot: Slot) -> str:
+        """What a package knows it by (``calls/packaged.py``); empty where it can't."""
+        return "t"
 
 
 def refused(test: str, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:

@@ -64,7 +64,7 @@ class TensorScalar(Number):
     def guarded(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
         yield from ()
 
-    put, take = Kind.put, Kind.take
+    code = Kind.code
 
 
 def refuse_number(op: str, slot: Slot) -> NoReturn:

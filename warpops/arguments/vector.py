@@ -11,8 +11,8 @@ import torch
 
 from ..kernel.signature import Leaf
 from ..plan.model import Slot
-from .kind import PYTHON, Kind, fail, refused
-from .number import SYMBOLIC_NUMBERS, check_number, guard_number, plain_number, schema_of
+from .kind import Kind, fail, refused
+from .number import SYMBOLIC_NUMBERS, check_number, converted, guard_number, schema_of
 
 
 class Vector(Kind):
@@ -22,43 +22,36 @@ class Vector(Kind):
     several = True
 
     def schema(self, slot: Slot) -> str:
-        return f"{schema_of(slot.leaf.scalar) if slot.leaf.scalar is not None else 'float'}[]"
+        return f"{schema_of(slot.leaf.scalar) if slot.leaf.scalar is not None else 'Scalar'}[]"
 
     def check(self, op: str, slot: Slot, value: Any) -> None:
-        leaf = slot.leaf
-        assert leaf.component is not None and leaf.scalar is not None
-        if isinstance(value, torch.Tensor):
-            fail(
-                op,
-                slot,
-                f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got a tensor of shape {value.shape}; pass "
-                f"numbers with .tolist() (its gradient would be lost), or take an array in the kernel",
-            )
-        items = flatten(value)
-        if items is None:
-            fail(
-                op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {type(value).__name__}"
-            )
-        lengths = nesting(value)
-        if lengths not in nestings(leaf):
-            parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
-            fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
-        if len(items) != math.prod(leaf.component):
-            fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {len(items)}")
-        for item in items:
-            check_number(op, slot, leaf.scalar, item)
+        for item in self.items(op, slot, value):
+            check_number(op, slot, slot.leaf.scalar, item)
 
     def convert(self, op: str, slot: Slot, value: Any) -> list[Any]:
-        leaf = slot.leaf
-        if not leaf.generic:
-            self.check(op, slot, value)
-        items = flatten(value)
-        if items is None:
-            fail(op, slot, f"expected numbers ({leaf.type_name}), got {type(value).__name__}")
-        kind = PYTHON[leaf.scalar.kind if leaf.scalar is not None else "float"]
+        symbols = (torch.SymInt, torch.SymFloat)
         return [
-            item if isinstance(item, (torch.SymInt, torch.SymFloat)) else kind(plain_number(item)) for item in items
+            item if isinstance(item, symbols) else converted(op, slot, slot.leaf.scalar, item)
+            for item in self.items(op, slot, value)
         ]
+
+    def items(self, op: str, slot: Slot, value: Any) -> list[Any]:
+        """What a value consists of, if there is as much of it, and nested so, as its type takes."""
+        leaf, items = slot.leaf, flatten(value)
+        count = math.prod(leaf.component) if leaf.component is not None else None
+        wanted = f"expected {'' if count is None else f'{count} '}numbers ({leaf.type_name}), got"
+        if isinstance(value, torch.Tensor):
+            advice = "pass numbers with .tolist() (its gradient would be lost), or take an array in the kernel"
+            fail(op, slot, f"{wanted} a tensor of shape {value.shape}; {advice}")
+        if items is None:
+            fail(op, slot, f"{wanted} {type(value).__name__}")
+        lengths = nesting(value)
+        if count is not None and lengths not in nestings(leaf):
+            parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
+            fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
+        if count is not None and len(items) != count:
+            fail(op, slot, f"{wanted} {len(items)}")
+        return items
 
     def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
         name = slot.name
@@ -78,17 +71,9 @@ class Vector(Kind):
     def native(self, warp_type: Any, value: Any) -> Any:
         return warp_type(*value)
 
-    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
+    def code(self, slot: Slot) -> str:
         scalar = slot.leaf.scalar
-        if scalar is not None:
-            streams["float" if scalar.kind == "float" else "int"].extend(value)
-        return scalar is not None
-
-    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> list[Any]:
-        scalar = slot.leaf.scalar
-        assert scalar is not None
-        stream = streams["float" if scalar.kind == "float" else "int"]
-        return [PYTHON[scalar.kind](next(stream)) for _ in range(math.prod(slot.leaf.component or ()))]
+        return f"[{scalar.kind[0] * math.prod(slot.leaf.component or ())}]" if scalar is not None else ""
 
 
 def nesting(value: Any) -> tuple[int, ...]:

@@ -78,6 +78,7 @@ def _layout(slots: Iterable[Slot]) -> list[Key]:
 
 
 def _empty(w: Writer, slot: Slot) -> str:
+    """Allocated in half the time that it takes through PyTorch's dispatcher."""
     layout = ", ".join(_constant(w, key) for key in _layout([slot]))
     return f"{_constant(w, 'empty')}({layout}, {w.dtype(slot)})"
 
@@ -87,27 +88,17 @@ def _write_forward(w: Writer) -> tuple[Key, ...]:
     text, plan = w.text, w.plan
     extends = plan.arrays == (*plan.given_arrays, *plan.fresh) and not any(s.role == "inout" for s in plan.arrays)
     given = text.local("given")
-    # An array takes half the time without PyTorch's dispatcher.
-    quick = [s for s in plan.fresh if s.init in ("zeros", "empty")]
-    slow = [slot for slot in plan.fresh if slot not in quick]
-    constants: list[Key] = [*(("empty",) if quick else ()), *(("where",) if slow or plan.handles else ())]
-    for slot in plan.fresh:
-        constants += _layout([slot]) if slot in quick else [(slot.name, "size")]
+    constants: list[Key] = [*(("empty",) if plan.fresh else ()), *(("where",) if plan.handles else ())]
+    constants += _layout(plan.fresh)
     numbers = [slot.name for slot in plan.inputs if not slot.is_array]
     with _function(w, "forward", [given, *numbers], constants) as found:
         checks.check_handles(w, _constant(w, "where"))
         if not extends or plan.mutated:
             text.add(f"{w.targets(plan.given_arrays)} = {given}")
         for slot in plan.fresh:
-            if slot in quick:
-                text.add(f"{slot.name} = {_empty(w, slot)}")
-                if slot.init == "zeros":
-                    text.add(f"{slot.name}.zero_()")
-                continue
-            options = f"dtype={w.dtype(slot)}, device={_constant(w, 'where')}"
-            size, fill = _constant(w, (slot.name, "size")), slot.fill
-            made = f"empty({size}" if fill is None else f"full({size}, {number(fill)}"
-            text.add(f"{slot.name} = {w.torch}.{made}, {options})")
+            text.add(f"{slot.name} = {_empty(w, slot)}")
+            if slot.fill is not None:
+                text.add(f"{slot.name}.{'zero_()' if slot.init == 'zeros' else f'fill_({number(slot.fill)})'}")
         for slot in plan.given_arrays:
             if slot.role == "inout":
                 text.add(f"{slot.name} = {private_copy(w, slot)}")

@@ -49,7 +49,7 @@ def compare_inputs(w: Writer) -> None:
             f"len({shape}) != {leaf.ndim + len(leaf.component)}",
         ]
         wrong += [f"{shape}[{leaf.ndim + k}] != {size}" for k, size in enumerate(leaf.component)]
-        with w.text.indented(f"if {slot.name} is not None:") if slot.optional else w.text.flat():
+        with w.text.indented(f"if {slot.name} is not None:" if slot.optional else ""):
             w.text.add(f"{shape} = {slot.name}.shape")
             w.refuse_if(wrong)
         if slot.optional:
@@ -71,7 +71,7 @@ def describe(w: Writer, slots: Iterable[Slot]) -> None:
         if slot.optional:
             w.text.add(f"if {slot.name} is None:")
             w.text.add(f"    {shape} = {stride} = {_no_sizes(slot)}")
-        with w.text.indented("else:") if slot.optional else w.text.flat():
+        with w.text.indented("else:" if slot.optional else ""):
             if loose:
                 w.text.add(f"if {loose}:")
                 w.text.add(f"    {slot.name} = {slot.name}.contiguous()")
@@ -340,13 +340,10 @@ def check_reach(w: Writer, dims: str, device: str) -> None:
             continue
         wrong.append(guard(cover.array, f"{threads}{more} > {size}"))
     for reach in plan.extents.reaches:
-        text = f"{length(reach.array, reach.axis)} < {reach.size}"
+        text = f"{length(reach.array, reach.axis)} < {number(reach.needed)}"
         text += "".join(f" and {number(limit)} > 0" for limit in reach.limits)
-        wrong.append(guard(reach.array, text))
-    wrong += [guard(c.array, f"{length(c.array, c.axis)} < {sizes[c.number]}") for c in plan.extents.counts]
-    for loop in plan.extents.loops:
-        text = f"{length(loop.array, loop.axis)} < {length(loop.other, loop.other_axis)}"
-        wrong.append(guard(loop.array, guard(loop.other, text)))
+        source = reach.needed.base
+        wrong.append(guard(reach.array, guard(source[0], text) if isinstance(source, tuple) else text))
     w.refuse_if(wrong)
 
 

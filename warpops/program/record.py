@@ -16,16 +16,25 @@ from ..launch import switch
 from ..launch.kept import launch_kept
 from ..launch.reverse import load
 from ..private import warp_code, warp_types
-from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
+from ..private.warp_calls import (
+    LIBRARY,
+    Watcher,
+    byte_range,
+    is_other_array,
+    is_struct_instance,
+    refuse,
+    root_array,
+    title_of,
+)
 from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
-from .checks import advice_on, check_followed, check_handles, check_launch, leaves, warn_once
+from .checks import check_followed, check_handles, check_launch, leaves, warn_once
 from .launches import Called, Launched, StructValue, frozen, rebuilt, refs_in, settled
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 from .take import Take
 
 
-class Run:
+class Run(Watcher):
     """Watches one run of a program. It checks in every run, and records in those of a backward.
 
     Args:
@@ -109,9 +118,6 @@ class Run:
 
     # --- what Warp's functions come to --------------------------------------------------------------------------------
 
-    def refuse(self, name: str) -> None:
-        raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice_on(name)}")
-
     def emptied(self, array: Any) -> None:
         """It is found when it is first used."""
 
@@ -157,7 +163,7 @@ class Run:
         if not isinstance(kernel, wp.Kernel):
             return original(**call)
         if call["record_cmd"]:
-            self.refuse("wp.launch(record_cmd=True)")
+            refuse(self.op, "wp.launch(record_cmd=True)", "leave it out")
         arguments = (*call["inputs"], *call["outputs"])
         names = [name for name, _ in warp_types.argument_types(kernel)]
         if len(arguments) != len(names):
