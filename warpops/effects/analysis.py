@@ -71,7 +71,11 @@ def _analyse(kernel: Any, code: Code) -> Effects:
         array_stores=frozenset(record.array_stores),
         opaque=tuple(record.opaque),
         tiled=record.tiled,
-        handles={name: frozenset(kinds) for name, kinds in record.handles.items() if name not in compared},
+        handles={
+            name: frozenset(kind for other, kind in record.handles if other == name)
+            for name, _ in record.handles
+            if name not in compared
+        },
     )
 
 

@@ -45,9 +45,9 @@ def _note_handle(record: Record, name: str, arguments: Arguments) -> None:
     if not isinstance(value, Value):
         return
     if isinstance(value.form, Affine) and isinstance(value.form.base, Arg) and value.form.offset == 0:
-        record.handles.setdefault(value.form.base.name, set()).add(kind)
+        record.handles.setdefault((value.form.base.name, kind))
     elif value.form is not None and isinstance(value.form, Unknown) and value.form.values_of is not None:
-        record.handles.setdefault(value.form.values_of, set()).add(kind)
+        record.handles.setdefault((value.form.values_of, kind))
 
 
 def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:

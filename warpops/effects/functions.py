@@ -15,9 +15,9 @@ from .forms import ALL, Unknown
 from .frozen import frozen, replace
 from .joins import join, meet, with_tokens
 from .names import (
+    Code,
     as_abstract,
     code_of,
-    evaluate_static,
     is_address_of,
     is_grad,
     is_static,
@@ -130,10 +130,23 @@ def _static(record: Record, frame: Frame, node: ast.Call) -> Abstract:
         for name, value in frame.env.items()
         if isinstance(value, Value) and value.const is not NOTHING
     }
-    found = evaluate_static(frame.code, node, constants)
+    found = _evaluate_static(frame.code, node, constants)
     if found is NOTHING:
         return UNKNOWN
     return as_abstract(found)
+
+
+def _evaluate_static(code: Code, node: ast.Call, constants: dict[str, Any]) -> Any:
+    """The value of ``wp.static(...)``, or NOTHING where it depends on what isn't known yet."""
+    argument = node.args[0] if node.args else node.keywords[0].value if node.keywords else None
+    if argument is None:
+        return NOTHING
+    scope = {**code.func.__globals__, **code.closure, **constants}
+    try:
+        compiled = compile(ast.fix_missing_locations(ast.Expression(argument)), code.file, "eval")
+        return eval(compiled, scope)
+    except Exception:  # the user's expression: whatever it raises, its value isn't known here
+        return NOTHING
 
 
 def _address_of(record: Record, frame: Frame, node: ast.Call) -> Abstract:
@@ -225,6 +238,7 @@ def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     record.inside += replayed
     result = summarised(record, frame, function, bound, node, _inline)
     if result is None:
+        record.within[function] = None
         result = _inline(record, frame, function, bound, node)
     record.shielded -= custom
     record.inside -= replayed

@@ -37,7 +37,7 @@ from .tables import row
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
 
 _T = TypeVar("_T")
-_N = TypeVar("_N", bound=ast.AST)
+_N = TypeVar("_N", bound=ast.AST | tuple[ast.stmt, ...])
 
 
 def is_random(name: str) -> bool:
@@ -190,6 +190,21 @@ _VISITS: dict[Any, Callable[[Reader, Any], None]] = {
 }
 
 
+@dataclass
+class Kept:
+    """What analyses have shown of a function, for as long as its names stand for what they stood for."""
+
+    outside: tuple[Any, ...] | None = None
+    """What they stood for; None where that may change and stay the same object."""
+    summaries: dict[Any, Any] = field(default_factory=dict)
+
+    def renew(self, outside: tuple[Any, ...] | None) -> None:
+        """Forget what was shown of another outside."""
+        if outside is None or self.outside is None or list(map(id, outside)) != list(map(id, self.outside)):
+            self.summaries.clear()
+        self.outside = outside
+
+
 @dataclass(frozen=True, eq=False)
 class Code:
     """One function's source, as Warp has it."""
@@ -213,6 +228,7 @@ class Code:
     loops: dict[ast.AST, Body]
     sites: dict[ast.AST, Site] = field(default_factory=dict, repr=False)
     answers: dict[Any, Any] = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
 
     def site(self, node: ast.AST) -> Site:
         found = self.sites.get(node)
@@ -381,20 +397,3 @@ def is_address_of(value: Any) -> bool:
 def is_type(value: Any) -> bool:
     """Whether calling it makes a number, vector or matrix."""
     return isinstance(value, type) or hasattr(value, "_wp_generic_type_str_")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Functions
-
-
-def evaluate_static(code: Code, node: ast.Call, constants: dict[str, Any]) -> Any:
-    """The value of ``wp.static(...)``, or NOTHING where it depends on what isn't known yet."""
-    argument = node.args[0] if node.args else node.keywords[0].value if node.keywords else None
-    if argument is None:
-        return NOTHING
-    scope = {**code.func.__globals__, **code.closure, **constants}
-    try:
-        compiled = compile(ast.fix_missing_locations(ast.Expression(argument)), code.file, "eval")
-        return eval(compiled, scope)
-    except Exception:  # the user's expression: whatever it raises, its value isn't known here
-        return NOTHING

@@ -160,6 +160,10 @@ class Summary:
     """The needs' orders, counted from the call."""
     site: Site
     """The call that it was made at."""
+    within: tuple[tuple[Any, Summary | None], ...] = ()
+    """The calls in it."""
+    visits: int = 0
+    """The syntax nodes visited to make it, those of calls in it apart."""
 
 
 @dataclass
@@ -203,8 +207,8 @@ class Record:
     """Arrays that are asked whether they are there (``if weights:``)."""
     measured: set[str] = field(default_factory=set)
     """Arrays whose shape, or another part of their descriptor, is read."""
-    handles: dict[str, set[str]] = field(default_factory=dict)
-    """What an argument is the id of, by the builtins that it is given to."""
+    handles: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Arguments that are ids, and of what, by the builtins that they are given to."""
     ranks: set[int] = field(default_factory=set)
     lost_rank: bool = False
     tiled: bool = False
@@ -236,6 +240,12 @@ class Record:
     """What is interpreted is a function for all its calls."""
     strays: dict[tuple[Given, Site], None] = field(default_factory=dict)
     """Of the function that is interpreted for all its calls."""
+    within: dict[Any, Summary | None] = field(default_factory=dict)
+    """The calls in it: their summaries, None where one has none."""
+    visited_within: int = 0
+    """The nodes visited for the summaries of those."""
+    checked: set[Code] = field(default_factory=set)
+    """Functions whose kept summaries are those of today."""
 
     def fresh(self) -> int:
         self.next_id += 1

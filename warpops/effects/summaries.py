@@ -18,7 +18,8 @@ from . import access
 from .forms import NO_FACTS, Affine, Clamped, Facts, OneOf, Unknown
 from .frozen import replace
 from .model import Site
-from .names import code_of, struct_field
+from .names import Code, code_of, struct_field
+from .outside import outside
 from .record import ActsError, Frame, Record, Summary, Way, behind
 from .state import Pattern, State
 from .values import (
@@ -31,6 +32,7 @@ from .values import (
     Given,
     Need,
     Needs,
+    ReadOf,
     Struct,
     Tokens,
     Trace,
@@ -73,9 +75,9 @@ def summarised(
     if any(map(_is_index, given)):
         facts = record.state.facts
         around = (facts, bool(record.possible), bool(record.inside))
-    key = (function, bool(record.shielded), tuple(structs), around, *kinds)
+    key = (function, record.unroll, record.copies, bool(record.shielded), tuple(structs), around, *kinds)
     try:
-        found = record.summaries.get(key, ...)
+        found = _known(record, key)
     except TypeError:  # a constant of the kernel's that isn't hashable
         return None
     site = frame.code.site(node)
@@ -83,9 +85,40 @@ def summarised(
         traces = [Trace([]) for _ in kinds]
         parts = iter([with_trace(kind, trace) for kind, trace in zip(kinds, traces, strict=True)])
         plain: Bound = {name: (_with_parts(value, parts), argument) for name, (value, argument) in bound.items()}
-        found = _made(record, facts, site, traces, lambda: inline(record, frame, function, plain, node))
-        record.summaries[key] = found
+        found = _made(record, key, facts, site, traces, lambda: inline(record, frame, function, plain, node))
+    record.within[key] = found
     return None if found is None else _applied(record, found, given, site)
+
+
+def _known(record: Record, key: tuple[Any, ...]) -> Any:
+    """A summary made in this run, or kept with the function of an earlier one; ``...`` where there is none."""
+    found = record.summaries.get(key, ...)
+    if found is ...:
+        kept = _kept(record, code_of(key[0])).get(key)
+        if kept is not None and all(_known(record, inner) is summary for inner, summary in kept.within):
+            found = record.summaries[key] = kept
+            record.visited += kept.visits
+            record.visited_within += kept.visits
+    return found
+
+
+def _kept(record: Record, code: Code) -> dict[Any, Summary]:
+    """The summaries of a function of earlier runs, unless what its names stand for isn't what it was."""
+    if code not in record.checked:
+        record.checked.add(code)
+        code.kept.renew(outside(code))
+    return code.kept.summaries
+
+
+def _is_kept(code: Code, summary: Summary, noted: bool) -> bool:
+    """Whether a summary is one for every kernel: it is all that the function does, and nothing in it counts what a run met."""
+    if noted or summary.stored or code.loops or code.changed or code.kept.outside is None:
+        return False
+    tokens = [need.token for way in summary.ways if way is not None for need in way.needs]
+    tokens += [token for seen in summary.accesses for c in seen.conditions for token in c.tokens]
+    return all(isinstance(token, (Given, ReadOf)) for token in tokens) and all(
+        inner is not None and code_of(key[0]).kept.summaries.get(key) is inner for key, inner in summary.within
+    )
 
 
 def _take(value: Abstract, parts: list[Part], structs: list[Hashable]) -> bool:
@@ -144,13 +177,16 @@ def _kind(record: Record, part: Part, number: int) -> Part:
 
 
 def _made(
-    record: Record, facts: Facts, site: Site, arguments: Sequence[Trace], run: Callable[[], Abstract]
+    record: Record, key: Any, facts: Facts, site: Site, arguments: Sequence[Trace], run: Callable[[], Abstract]
 ) -> Summary | None:
     """Interpret a function by itself: no loop or condition around the call has a part in it, and it is the last pass."""
     around = {name: getattr(record, name) for name in _AROUND}
     record.state, record.loops, record.judged, record.strays = State(facts=facts), [], [], {}
     record.stored, record.accesses, record.silent, record.summing = [], {}, 0, True
     record.settling = record.rough = False
+    record.within, record.visited_within, visited = {}, 0, record.visited
+    for name in _NOTED:
+        setattr(record, name, type(around[name])())
     returned: list[Value] = []
     try:
         result = run()
@@ -158,15 +194,39 @@ def _made(
         result = None
     strays, stored = tuple(record.strays), tuple(record.stored)
     accesses, read = tuple(record.accesses), record.state.read
+    within, visits = tuple(record.within.items()), record.visited - visited
+    own, noted = visits - record.visited_within, {name: getattr(record, name) for name in _NOTED}
     for name, value in around.items():
-        setattr(record, name, value)
-    if result is None or not _returns(result, returned):
-        return None
-    ways = tuple(_way(value, arguments) for value in returned)
-    orders = sorted({need.order for way in ways if way is not None for need in way.needs})
-    steps = {order: step for step, order in enumerate(orders, 1)}
-    return Summary(result, ways, strays, stored, accesses, read, steps, site)
+        # What was there comes first.
+        setattr(record, name, value | noted[name] | value if name in noted else value)
+    record.visited_within += visits
+    found = None
+    if result is not None and _returns(result, returned):
+        ways = tuple(_way(value, arguments) for value in returned)
+        orders = sorted({need.order for way in ways if way is not None for need in way.needs})
+        steps = {order: step for step, order in enumerate(orders, 1)}
+        result = _with_parts(result, iter([replace(value, trace=None) for value in returned]))
+        found = Summary(result, ways, strays, stored, accesses, read, steps, site, within, own)
+        code = code_of(key[0])
+        if _is_kept(code, found, any(noted.values())):
+            code.kept.summaries[key] = found
+    record.summaries[key] = found
+    return found
 
+
+_NOTED = (
+    "opaque",
+    "unsafe",
+    "revisited",
+    "events",
+    "remainders",
+    "tested",
+    "measured",
+    "handles",
+    "lost_rank",
+    "tiled",
+)
+"""What a function may note in a record besides."""
 
 _AROUND = (
     "state",
@@ -185,6 +245,9 @@ _AROUND = (
     "shielded",
     "inside",
     "possible",
+    "within",
+    "visited_within",
+    *_NOTED,
 )
 """What of a record a function that is interpreted by itself leaves as it was."""
 
@@ -227,11 +290,12 @@ def _applied(record: Record, summary: Summary, given: Sequence[Part], site: Site
         needs: list[Needs] = []
         for need in way.needs:
             at = site if need.site == summary.site else need.site
+            order = began + summary.steps[need.order]
             if isinstance(need.token, Given):
-                order = began + summary.steps[need.order]
                 needs.append(Needs(given[need.token.parameter].tokens, at, order, need.loops | loops))
-            else:
-                needs.append(Needs(frozenset({need.token}), at, need.order, need.loops))
+            else:  # what loops of its own carry is as old as they are
+                order = order if isinstance(need.token, ReadOf) else need.order
+                needs.append(Needs(frozenset({need.token}), at, order, need.loops))
         doubts = way.doubts if record.shielded else (*way.doubts, *record.judged)
         sources = [trace for n in way.arguments for trace in traces_of(given[n]) if trace is not None]
         return Trace(sources, tuple(needs), doubts)

@@ -1,0 +1,52 @@
+"""What a function's text refers to that isn't its own: all that its analysis takes from there."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from ..private.warp_source import declared_overloads, is_function, lookup, member
+from .names import Code, as_abstract, code_of, is_static
+from .values import Object
+
+
+def outside(code: Code) -> tuple[Any, ...] | None:
+    """What a function's free names stand for now, those of modules and types by attribute; None where one stands for what may
+    change and stay the same object."""
+    found: list[Any] = []
+    for name, *attributes in code.ask(_chains, code.body):
+        if name in code.func.__code__.co_varnames:
+            continue
+        value = lookup(code, name)
+        for attribute in attributes:
+            if not isinstance(value, (types.ModuleType, type)):
+                break
+            value = member(value, attribute)
+        if is_static(value) or not _is_fixed(value):
+            return None
+        found.append(value)
+        if is_function(value) and not value.is_builtin():
+            for one in declared_overloads(value):
+                more = ("custom_grad_func", "custom_replay_func", "native_snippet", "adj_native_snippet")
+                found += [code_of(one), *(getattr(one, name, None) for name in more)]
+    return tuple(found)
+
+
+def _is_fixed(value: Any) -> bool:
+    return isinstance(value, types.ModuleType) or callable(value) or not isinstance(as_abstract(value), Object)
+
+
+def _chains(body: Iterable[ast.stmt]) -> set[tuple[str, ...]]:
+    """The names that are read, and those of which attributes are, as dotted paths."""
+    found: set[tuple[str, ...]] = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            path: list[str] = []
+            while isinstance(node, ast.Attribute):
+                path.append(node.attr)
+                node = node.value
+            if isinstance(node, ast.Name):
+                found.add((node.id, *reversed(path)))
+    return found
