@@ -10,14 +10,15 @@ from .forms import bare_coordinate
 from .model import Hazard, Site
 from .names import code_of
 from .races import raced, told_apart
-from .record import Access, Record
-from .values import Carried, Component, Counter, Held, Left, LocalArrayRead, Need, Through
+from .record import Access, Record, first_needs
+from .values import Carried, Counter, Held, Left, LocalArrayRead, Need, Through
 
 
 def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
     """All hazards, in source order, each place and kind once."""
     found: dict[tuple[str, Site], Hazard] = {}
-    needs, doubts = record.reached()
+    steps, doubts = record.reached()
+    needs = first_needs(steps)
     for need in needs:
         record.events.setdefault(need.token, need.site)
 
@@ -54,15 +55,12 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
                 site,
                 "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
             )
-    for need in needs:
-        if isinstance(need.token, Component):
-            for order, later in record.changed.get(need.token, {}).items():
-                if order > need.order:
-                    name = need.token.name
-                    add(
-                        "component", later, f"'{name}' is changed here after the adjoint needed it whole at {need.site}"
-                    )
-                    break
+    for step in steps if record.changed else ():
+        for token in record.changed.keys() & step.tokens:
+            later = next((site for order, site in record.changed[token].items() if order > step.order), None)
+            if later is not None:
+                message = f"'{token.name}' is changed here after the adjoint needed it whole at {step.site}"
+                add("component", later, message)
     needed = record.needed_reads.keys()
     apart = frozenset().union(*map(told_apart, record.accesses))
     for name, warp_type in record.arrays.items():
@@ -81,17 +79,17 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
 def _judge_loops(record: Record, needs: list[Need], add: object) -> None:
     """What the adjoint needs of each loop, and then of what the loop reads: to be made again from that."""
     assert callable(add)
-    held: dict[Held, list[Need]] = {}
+    held: dict[Held, Need] = {}
     for need in needs:
         if isinstance(need.token, Carried) and need.token.loop in record.run_time:
             loop = record.run_time[need.token.loop]
             (loop.inside if need.token.loop in need.loops else loop.after).add(need.token.name)
         elif isinstance(need.token, Held):
-            held.setdefault(need.token, []).append(need)
+            held.setdefault(need.token, need)
     for loop in record.run_time.values():
         for token in loop.overwrites:
-            early = next((need for need in held.get(token, ()) if need.order < loop.order), None)
-            if early is not None:
+            early = held.get(token)
+            if early is not None and early.order < loop.order:
                 loop.before.add(token.name)
                 add(
                     "loop-product",

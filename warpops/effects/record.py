@@ -15,10 +15,12 @@ from .names import Code
 from .state import Condition, Seen, State, Written
 from .values import (
     Abstract,
+    Carried,
     Component,
     Doubt,
     Given,
     Held,
+    Left,
     Need,
     Needs,
     ReadOf,
@@ -334,14 +336,14 @@ class Record:
                 found.setdefault(token.array, []).append((token, site))
         return found
 
-    def reached(self) -> tuple[list[Need], list[Doubt | Through]]:
+    def reached(self) -> tuple[list[Needs], list[Doubt | Through]]:
         """What holds of the values that reach memory: what all that their gradients go through needs, in order."""
         return behind(self.stored)
 
 
-def behind(traces: Iterable[Trace], seen: dict[Trace, None] | None = None) -> tuple[list[Need], list[Doubt | Through]]:
+def behind(traces: Iterable[Trace], seen: dict[Trace, None] | None = None) -> tuple[list[Needs], list[Doubt | Through]]:
     """What is needed of all that gradients go through from here, in order, and what is wrong with it."""
-    needs: list[Need] = []
+    needs: list[Needs] = []
     doubts: list[Doubt | Through] = []
     seen = {} if seen is None else seen
     pending = list(traces)
@@ -349,9 +351,21 @@ def behind(traces: Iterable[Trace], seen: dict[Trace, None] | None = None) -> tu
         trace = pending.pop()
         if trace not in seen:
             seen[trace] = None
-            for step in trace.needs:
-                needs.extend(step.each())
+            needs.extend(trace.needs)
             doubts.extend(trace.doubts)
             pending.extend(trace.sources)
     needs.sort(key=lambda need: need.order)
     return needs, doubts
+
+
+def first_needs(steps: Iterable[Needs]) -> list[Need]:
+    """The first need of each token: of what a loop carries, inside the loop and behind it."""
+    found: dict[tuple[Token, bool], Need] = {}
+    known: dict[frozenset[int], set[Token]] = {}
+    for step in steps:
+        met = known.setdefault(step.loops, set())
+        for token in step.tokens - met:
+            inside = isinstance(token, (Carried, Left)) and token.loop in step.loops
+            found.setdefault((token, inside), Need(token, step.site, step.order, step.loops))
+        met |= step.tokens
+    return list(found.values())

@@ -20,7 +20,7 @@ from .frozen import replace
 from .model import Site
 from .names import Code, code_of, struct_field
 from .outside import outside
-from .record import ActsError, Frame, Record, Summary, Way, behind
+from .record import ActsError, Frame, Record, Summary, Way, behind, first_needs
 from .state import Pattern, State
 from .values import (
     NO_TOKENS,
@@ -30,7 +30,6 @@ from .values import (
     Carried,
     Component,
     Given,
-    Need,
     Needs,
     ReadOf,
     Struct,
@@ -266,12 +265,9 @@ def _way(value: Value, arguments: Sequence[Trace]) -> Way | None:
     if not value.active or value.trace is None:
         return None
     seen: dict[Trace, None] = {}
-    needs, doubts = behind([value.trace], seen)
-    first: dict[Any, Need] = {}
-    for need in needs:
-        first.setdefault((need.token, getattr(need.token, "loop", None) in need.loops), need)
+    steps, doubts = behind([value.trace], seen)
     reached = tuple(number for number, trace in enumerate(arguments) if trace in seen)
-    return Way(tuple(first.values()), tuple(dict.fromkeys(doubts)), reached)
+    return Way(tuple(first_needs(steps)), tuple(dict.fromkeys(doubts)), reached)
 
 
 def _applied(record: Record, summary: Summary, given: Sequence[Part], site: Site) -> Abstract:

@@ -115,9 +115,6 @@ class Needs:
     order: int
     loops: frozenset[int]
 
-    def each(self) -> list[Need]:
-        return [Need(token, self.site, self.order, self.loops) for token in self.tokens]
-
 
 @frozen
 class Doubt:
@@ -182,7 +179,7 @@ class Value:
     data: bool = False
     tokens: Tokens = NO_TOKENS
     const: Any = NOTHING
-    truth: Truth = NO_TRUTH
+    truth: Truth = field(default=NO_TRUTH, hash=False)
     parts: frozenset[Any] | None = None
     varies: Coordinates = NONE
     type: Any = None
