@@ -30,7 +30,10 @@ def varying(value: Abstract, turns: Coordinates, loop: int | None = None, on: St
     if not isinstance(value, Value):
         return value
     form = value.form
-    if form is not None and not isinstance(form, Unknown):
+    followed = form is not None and not isinstance(form, Unknown)
+    if not followed and value.const is NOTHING and not value.parts and turns <= value.varies:
+        return value
+    if followed:
         form = Unknown("a variable of a loop", derived=True, varies=value.varies | turns, stride=on)
     parts = None if value.parts is None else frozenset(_earlier_part(part, loop) for part in value.parts)
     return replace(value, const=NOTHING, form=form, parts=parts, varies=value.varies | turns)

@@ -31,6 +31,7 @@ from .values import (
     Tuple,
     Value,
     is_active,
+    less,
     merged,
     tokens_of,
     traces_of,
@@ -258,7 +259,7 @@ def _plain(
     values = _numbers(record, frame, arguments, node)
     drawn = known.writes == "state"
     if drawn:  # of the state nothing is needed: the numbers drawn have no gradient in it
-        values = [replace(v, tokens=frozenset(t for t in v.tokens if not isinstance(t, Component))) for v in values]
+        values = [replace(v, tokens=less(v.tokens, Component)) for v in values]
     form = numbers.computed(values, frame.code.text(node))
     needed = [*values[:2], *values[3:]] if known.writes == "third" else values  # what is added to isn't needed
     result = numbers.differentiated(record, name, needed, form, site)

@@ -28,6 +28,22 @@ def frozen(cls: type[_T]) -> type[_T]:
     return made
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def hashed(cls: type[_T]) -> type[_T]:
+    """A frozen class whose values are in many sets, or hold much: each counts its hash once."""
+    made = frozen(cls)
+    count = made.__hash__
+
+    def remembered(self: Any) -> int:
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = self._hash = count(self)
+        return found
+
+    made.__hash__ = remembered  # type: ignore[method-assign]
+    return made
+
+
 def replace(value: _T, **changes: Any) -> _T:
     """The value, with other fields."""
     new: _T = _twins[type(value)](value)

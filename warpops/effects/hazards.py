@@ -55,8 +55,9 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
                 site,
                 "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
             )
-    for step in steps if record.changed else ():
-        for token in record.changed.keys() & step.tokens:
+    changed = frozenset(record.changed)
+    for step in steps if changed else ():
+        for token in changed & step.tokens:
             later = next((site for order, site in record.changed[token].items() if order > step.order), None)
             if later is not None:
                 message = f"'{token.name}' is changed here after the adjoint needed it whole at {step.site}"

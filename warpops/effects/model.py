@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .frozen import hashed
 
-@dataclass(frozen=True)
+
+@hashed
 class Site:
     """A place in the user's source."""
 

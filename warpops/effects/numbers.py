@@ -38,8 +38,15 @@ from .tables import Row, row
 from .values import NO_TOKENS, NOTHING, Doubt, Text, Tokens, Trace, Value, merged
 
 
-def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = None, type: Any = None) -> Value:
-    """A value computed from others, with the given form."""
+def mixed(
+    values: Sequence[Value],
+    form: Form | None,
+    *,
+    active: bool | None = None,
+    type: Any = None,
+    trace: Trace | None = None,
+) -> Value:
+    """A value computed from others, with the given form, and how it came about if that is more than from them."""
     flows = coords = data = False
     tokens, varying = NO_TOKENS, NONE
     traces: list[Trace] = []
@@ -60,7 +67,7 @@ def mixed(values: Sequence[Value], form: Form | None, *, active: bool | None = N
         tokens,
         varies=varying,
         type=type,
-        trace=merged(traces) if traces else None,
+        trace=trace or (merged(traces) if traces else None),
     )
 
 
@@ -116,9 +123,8 @@ def _asked(name: str, types: tuple[Any, ...]) -> tuple[Row, Overload, bool | Non
 def differentiated(record: Record, name: str, values: Sequence[Value], form: Form | None, site: Site) -> Value:
     """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
     known, found, active = _asked(name, tuple([v.type for v in values]))
-    result = mixed(values, form, active=active, type=found.returns)
-    if record.rough or not result.active:
-        return result
+    if record.rough or active is not None or not any(v.active for v in values):
+        return mixed(values, form, active=active, type=found.returns)
     left_out = len(values) if known.left_out is None else known.left_out
     doubts = []
     if not found.differentiable and not known.shares:
@@ -129,10 +135,15 @@ def differentiated(record: Record, name: str, values: Sequence[Value], form: For
     if doubts and known.rewritten:
         record.remainders.add((site.file, site.line, site.column))
         doubts = [replace(doubt, kind="remainder") for doubt in doubts]
+    if record.shielded:
+        return mixed(values, form, type=found.returns)
+    trace = merged([v.trace for v in values if v.active])
     if doubts:
-        result = record.doubting(result, doubts)
+        trace = Trace([trace] if trace is not None else [], doubts=tuple(doubts))
     tokens = needed(name, values)
-    return record.needing(result, tokens, site) if tokens else result
+    if tokens:
+        trace = record.needs(trace, tokens, site)
+    return mixed(values, form, type=found.returns, trace=trace)
 
 
 def no_adjoint(name: str, site: Site) -> Doubt:

@@ -33,6 +33,7 @@ from .values import (
     Tokens,
     Tuple,
     Value,
+    less,
 )
 
 
@@ -175,16 +176,15 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
 
 def _extracted(value: Value, tokens: Tokens = NO_TOKENS, indices: int = 1) -> Value:
     """A copy of a component: later stores into the vector don't reach it."""
-    kept = frozenset(token for token in value.tokens if not isinstance(token, Component))
+    kept = less(value.tokens, Component)
+    kept = kept | tokens if tokens else kept
     form = (
         value.form
         if isinstance(value.form, Unknown)
         else Unknown("a component of a vector", value.coords, value.varies)
     )
     part = component_type(value.type, indices)
-    return Value(
-        form, value.active, value.coords, value.data, kept | tokens, type=part, trace=value.trace, varies=value.varies
-    )
+    return Value(form, value.active, value.coords, value.data, kept, type=part, trace=value.trace, varies=value.varies)
 
 
 def vertices(site: Site) -> Doubt:

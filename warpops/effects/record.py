@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
-from .frozen import frozen
+from .frozen import frozen, hashed
 from .model import Site
 from .names import Code
 from .state import Condition, Seen, State, Written
@@ -44,7 +44,7 @@ class OutOfBudgetError(Exception):
     """The kernel is too large to be followed."""
 
 
-@frozen
+@hashed
 class Access:
     """One place where the kernel touches elements of an array argument."""
 
@@ -290,7 +290,7 @@ class Record:
         """The value, whose adjoint needs what is behind these tokens."""
         if self.rough or self.shielded or not tokens or not is_active(value):
             return value
-        return with_trace(value, self._needs(merged(traces_of(value)), tokens, site))
+        return with_trace(value, self.needs(merged(traces_of(value)), tokens, site))
 
     def doubting(self, value: _A, doubts: Iterable[Doubt | Through]) -> _A:
         """The value, of which Warp's adjoint may be wrong."""
@@ -308,14 +308,15 @@ class Record:
     def stores(self, value: Abstract, tokens: Tokens, site: Site) -> None:
         """The value reaches memory, where the adjoint needs what is behind these tokens."""
         if not self.silent and not self.shielded:
-            self.stored.append(self._needs(merged(traces_of(value)), tokens, site))
+            self.stored.append(self.needs(merged(traces_of(value)), tokens, site))
 
     def warn(self, *doubts: Doubt | Through) -> None:
         """Warp's adjoint may be wrong here, whatever the values are."""
         if not self.silent and not self.shielded:
             self.stored.append(Trace([], doubts=doubts))
 
-    def _needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
+    def needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
+        """How a value came about, and that its adjoint needs what is behind these tokens."""
         order, loops = self.fresh(), frozenset(map(abs, self.loops))
         return Trace([trace] if trace is not None else [], (Needs(tokens, site, order, loops),))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from .forms import NO_FACTS, NONE, Affine, Base, Coord, Coordinates, Earlier, Facts, Form, Loop, Size
-from .frozen import frozen, replace
+from .frozen import hashed, replace
 from .model import Site
 from .values import NO_TOKENS, ReadOf, Tokens
 
@@ -16,7 +16,7 @@ Seen = tuple[ReadOf, Pattern]
 _Place = TypeVar("_Place", str, ReadOf)
 
 
-@frozen
+@hashed
 class Condition:
     """A condition under which the rest of a path runs.
 

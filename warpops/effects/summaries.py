@@ -338,10 +338,12 @@ def _reasoned(form: Unknown, given: Sequence[Part]) -> Unknown:
 
 def _behind(tokens: Tokens, given: Sequence[Part]) -> Tokens:
     """Tokens, with those of the arguments."""
-    own = [token for token in tokens if not isinstance(token, Given)]
-    if len(own) == len(tokens):
-        return tokens
-    return frozenset(own).union(*(given[token.parameter].tokens for token in tokens if isinstance(token, Given)))
+    arguments = [token for token in tokens if isinstance(token, Given)]
+    return (
+        tokens.difference(arguments).union(*(given[token.parameter].tokens for token in arguments))
+        if arguments
+        else tokens
+    )
 
 
 def _filled_in(value: Value, given: Sequence[Part]) -> Value:

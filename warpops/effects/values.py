@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole
-from .frozen import frozen, replace
+from .frozen import frozen, hashed, replace
 from .model import Site
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ class Carried:
     frame: int
 
 
-@frozen
+@hashed
 class Held:
     """One binding of a local that a loop assigns: the reverse pass of the loop overwrites it."""
 
@@ -49,7 +49,7 @@ class Component:
     version: int
 
 
-@frozen
+@hashed
 class ReadOf:
     """Read from an array at a place, before (False) or possibly after (True) the kernel wrote the element."""
 
@@ -162,7 +162,7 @@ class _Nothing:
 NOTHING: Any = _Nothing()
 
 
-@frozen
+@hashed
 class Value:
     """A number, vector, matrix, tile, query: anything that isn't an array or a struct.
 
@@ -275,6 +275,11 @@ _A = TypeVar("_A", bound=Abstract)
 
 def only(tokens: Tokens, kind: type[Any]) -> Tokens:
     return frozenset(token for token in tokens if isinstance(token, kind))
+
+
+def less(tokens: Tokens, kind: type[Any]) -> Tokens:
+    gone = [token for token in tokens if isinstance(token, kind)]
+    return tokens.difference(gone) if gone else tokens
 
 
 def tokens_of(value: Abstract) -> Tokens:
