@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -75,11 +76,13 @@ def _name(record: Record, frame: Frame, node: ast.Name) -> Abstract:
 
 
 def _constant(record: Record, frame: Frame, node: ast.Constant) -> Abstract:
-    return frame.code.ask(_literal, node)
+    value: Any = node.value
+    if type(value) is int or (type(value) is float and value):  # a zero has a sign
+        return _literal(value)
+    return as_abstract(value) if not isinstance(value, str) else Value(const=value)
 
 
-def _literal(node: ast.Constant) -> Abstract:
-    return as_abstract(node.value) if not isinstance(node.value, str) else Value(const=node.value)
+_literal = functools.lru_cache(1024, typed=True)(as_abstract)
 
 
 def _tuple(record: Record, frame: Frame, node: ast.Tuple | ast.List) -> Abstract:
@@ -228,15 +231,15 @@ def meet_envs(
     other: tuple[dict[str, Abstract], State],
     node: ast.AST,
 ) -> dict[str, Abstract]:
-    result: dict[str, Abstract] = {}
-    for name in {**one[0], **other[0]}:
+    result = {**one[0], **other[0]}
+    for name in [name for name, value in result.items() if one[0].get(name) is not value]:
         a, b = one[0].get(name), other[0].get(name)
-        if a is b:
-            result[name] = a if a is not None else UNKNOWN
-        elif a is None or b is None:
+        if a is None or b is None:
             result[name] = with_tokens(join(a, b), test.tokens)
         else:
             result[name] = chosen(record, frame, test, settled(a, one[1].facts), settled(b, other[1].facts), node)
+    for name in one[0].keys() - other[0].keys():
+        result[name] = with_tokens(one[0][name], test.tokens)
     return result
 
 
