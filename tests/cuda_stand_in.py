@@ -168,7 +168,7 @@ class StandIn:
                     place = ctypes.addressof(arguments) + getattr(layout, f"a{index}").offset
                     ctypes.memmove(place, value, len(value))
                 packed.append(bytes(arguments))
-            (compiled.adjoint if adjoint else compiled.forward)(values[0], *packed[: 1 + adjoint])
+            compiled.launch(values[0], *packed[: 1 + adjoint])
         return 0
 
 

@@ -114,7 +114,7 @@ def test_entry_points_take_bytes_and_hashers_tell_of_changes():
     x, out = torch.arange(3.0), torch.zeros(3)
     layout = argument_layout(inspect_kernel(scale))
     packed = layout.packer()(x.data_ptr(), 0, 3, 4, 1, 0, 2.0, out.data_ptr(), 0, 3, 4, 1, 0)
-    compiled.forward(BOUNDS[1](3, 3, 1), packed)
+    compiled.launch(BOUNDS[1](3, 3, 1), packed)
     assert out.tolist() == [0.0, 2.0, 4.0]
     before = scale.module.hashers
     assert before is scale.module.hashers

@@ -189,7 +189,7 @@ def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: t
         if fields is not None:
             raise refuse("take one array per field, or a struct of arrays in place of an array of structs")
         scalar, component = _element(warp_type.dtype)
-        if scalar is None and not warp_types.is_generic_scalar(warp_type.dtype) and component == ():
+        if scalar is None and not warp_types.is_generic(warp_type.dtype) and component == ():
             raise refuse("take an array of scalars, vectors, matrices, quaternions or transforms")
         return Leaf(name, path, "array", scalar, component, warp_type.ndim, default, type_name)
     if warp_type is wp.uint64:
@@ -200,7 +200,7 @@ def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: t
         raise refuse("take its items as separate arguments")
     if warp_types.is_function_type(warp_type):
         raise refuse("make one kernel per function, for example in a function that returns the op")
-    if warp_types.is_generic_scalar(warp_type):
+    if warp_types.is_generic(warp_type):
         return Leaf(name, path, "number", None, (), 0, default, type_name)
     scalar, component = _element(warp_type)
     if hasattr(warp_type, "_wp_scalar_type_"):

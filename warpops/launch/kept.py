@@ -10,8 +10,7 @@ import torch
 import warp as wp
 
 from ..errors import GradientError
-from ..private.warp_built import size_in_bytes
-from ..private.warp_types import argument_types, described
+from ..private.warp_types import argument_types, described, size_in_bytes
 from ..rewrite.adjoint import AdjointKernel
 from . import devices
 

@@ -207,7 +207,7 @@ class Launcher:
                 return  # an op without tensors, asked for shapes alone
             place = self._load(device)
         compiled = place.compiled
-        if adjoints is not None and not compiled.has_adjoint:
+        if adjoints is not None and compiled.current().adjoint is None:
             raise warp_code.no_adjoint(self.kernel)
         bounds = place.bounds.get(dims, UNSEEN)
         new = bounds is UNSEEN
@@ -217,9 +217,9 @@ class Launcher:
             if not place.direct or (new and warp_code.capturing()):
                 self._launch_publicly(place, device, self._launched(place, dims), arguments, adjoints)
             elif adjoints is None:
-                compiled.forward(bounds, arguments)
+                compiled.launch(bounds, arguments)
             else:
-                compiled.adjoint(bounds, arguments, adjoints)
+                compiled.launch(bounds, arguments, adjoints)
         if new:
             place.remember(dims, bounds)
 

@@ -72,7 +72,7 @@ class Start(bytes):
         at = call + len(driver) + -len(driver) % 8
         after = at + len(bounds) + -len(bounds) % 16
         head = _HEAD.pack(
-            *(loaded.address(adjoint) if way is None else _address(way.entry), *_addresses()),
+            *(_address(loaded.entry(adjoint)) if way is None else _address(way.entry), *_addresses()),
             *(len(image.packed), image.second, len(image.places), len(image.copies)),
             *(len(image.apart), pairs, call if way is not None else 0, at, after, 0),
         )

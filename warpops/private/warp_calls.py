@@ -24,7 +24,7 @@ import warp._src.utils as _utils
 
 from ..errors import SignatureError
 from . import locks
-from .warp_types import OBJECTS
+from .warp_types import OBJECTS, size_in_bytes
 
 
 class Watcher:
@@ -345,10 +345,6 @@ def root_array(array: Any) -> Any:
     return array
 
 
-def element_size(dtype: Any) -> int:
-    return int(_types.type_size_in_bytes(dtype))
-
-
 def byte_range(array: Any) -> tuple[int, int]:
     """The first byte of an array and the one after its last."""
     low = high = int(array.ptr)
@@ -357,4 +353,4 @@ def byte_range(array: Any) -> tuple[int, int]:
             low += stride * (size - 1)
         else:
             high += stride * (size - 1)
-    return low, high + element_size(array.dtype)
+    return low, high + size_in_bytes(array.dtype)

@@ -31,7 +31,7 @@ from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
 from .checks import check_followed, check_handles, check_launch, leaves, type_at, warn_once
 from .launches import Called, Launched, frozen
-from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
+from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, uses_of
 from .take import Take
 
 
@@ -105,7 +105,7 @@ class Run(Watcher):
             if use.sure:
                 self.refuse_write(block, use)
             use = replace(use, writes=False)
-        live = block is not None and block.active and is_float(array.dtype)
+        live = block is not None and block.active and warp_types.holds_floats(array.dtype)
         return Ref(
             label, array.dtype, tuple(array.shape), tuple(array.strides), array.ptr or 0, low, high, block, use, live
         )
@@ -144,7 +144,7 @@ class Run(Watcher):
     def read(self, name: str, array: Any) -> None:
         if self.take is not None:
             self.take.refuse(f"{name} reads an array")
-        if self.recording and isinstance(array, wp.array) and array.size and is_float(array.dtype):
+        if self.recording and isinstance(array, wp.array) and array.size and warp_types.holds_floats(array.dtype):
             block = self.block_of(array)
             if block is not None and block.active:
                 raise GradientError(

@@ -240,7 +240,7 @@ class Writer:
         found = self.types[struct]
         for one in fields:
             found = warp_types.struct_fields(found)[one]  # type: ignore[index]
-        return warp_built.plain_type(found.dtype)
+        return warp_built.strict_type(found.dtype)
 
     def _where_there_is_one(self, array: str, element: ast.Subscript, load: ast.stmt) -> list[ast.stmt]:
         """The load of an element that the thread may have no need of, as a variable's first value."""

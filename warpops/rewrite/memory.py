@@ -13,7 +13,7 @@ from typing import Any
 
 import warp as wp
 
-from ..private import warp_built, warp_code, warp_types
+from ..private import warp_code, warp_types
 from .source import Names, make_func, make_function
 
 BUDGET = 4096
@@ -42,7 +42,7 @@ LAST_ONLY = Shape(0, 0)
 
 def shape_for(types: Sequence[Any], *, restarts: bool) -> Shape:
     """As many states as fit; one mark for a loop that can only begin again from its start."""
-    each = max(sum(warp_built.size_in_bytes(t) for t in types), 4)
+    each = max(sum(warp_types.size_in_bytes(t) for t in types), 4)
     count = 4
     while count < 32 and 4 * count * each <= BUDGET:
         count *= 2
