@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,19 @@ def leaves_of(label: str, value: Any) -> Iterator[tuple[str, Any]]:
         return
     for name in warp_types.struct_fields(value._cls) or {}:
         yield from leaves_of(f"{label}.{name}", getattr(value, name))
+
+
+def of_leaves(label: str, warp_type: Any, leaf: Callable[[str, Any], Any]) -> Any:
+    """One argument made of its leaves: of a struct, of its fields. Those that are None are left out."""
+    fields = warp_types.struct_fields(warp_type)
+    if fields is None:
+        return leaf(label, warp_type)
+    instance = warp_type()
+    for name, field_type in fields.items():
+        value = of_leaves(f"{label}.{name}", field_type, leaf)
+        if value is not None:
+            setattr(instance, name, value)
+    return instance
 
 
 def type_at(types: Mapping[str, Any], label: str) -> Any:

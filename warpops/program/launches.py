@@ -11,7 +11,8 @@ from typing import Any
 import numpy
 
 from ..effects import Effects, Premise
-from ..private.warp_types import argument_types, struct_fields
+from ..private.warp_types import argument_types
+from .checks import of_leaves
 from .memory import Ref, Views
 
 
@@ -45,16 +46,11 @@ class Launched:
     def rebuilt(self, device: Any, private: list[Any]) -> list[Any]:
         """Its arguments as its adjoint takes them; what is made for that goes into ``private``."""
 
-        def argument(label: str, warp_type: Any) -> Any:
-            if label in self.arguments:
-                value = self.arguments[label]
-                return value.array(device, private) if isinstance(value, Ref) else value
-            instance = warp_type()
-            for name, field_type in (struct_fields(warp_type) or {}).items():
-                setattr(instance, name, argument(f"{label}.{name}", field_type))
-            return instance
+        def leaf(label: str, warp_type: Any) -> Any:
+            value = self.arguments[label]
+            return value.array(device, private) if isinstance(value, Ref) else value
 
-        return [argument(label, warp_type) for label, warp_type in argument_types(self.kernel)]
+        return [of_leaves(label, warp_type, leaf) for label, warp_type in argument_types(self.kernel)]
 
 
 @dataclass(frozen=True)
