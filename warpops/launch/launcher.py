@@ -7,7 +7,6 @@ device. Nothing here keeps a tensor or an array alive.
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
 from ..private.short import FAST
 from . import cuda, devices, native, switch
-from .packing import BOUNDS, Image, Layout, argument_layout, number_format
+from .packing import BOUNDS, Image, Layout, argument_layout
 from .races import tell_races
 
 _lock = locks.reentrant()
@@ -95,12 +94,8 @@ class Launcher:
     def adjoint_layout(self) -> Layout:
         return argument_layout(self.signature, adjoint=True)
 
-    def number_packer(self) -> Any:
-        """Packs the kernel's numbers."""
-        return struct.Struct("=" + number_format(self.signature)).pack
-
     def recall(
-        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
+        self, device: torch.device, dims: tuple[int, ...], image: Image
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """A launch over a size that there was one over, less its tensors and numbers; None where there is no short way.
 
@@ -110,20 +105,20 @@ class Launcher:
         """
         if switch.scopes:
             return None
-        if adjoint and self.reverse is not None:
+        if image.adjoint and self.reverse is not None:
             own: Launcher = self.reverse.launcher
-            return None if self.reverse.counts else own.recall(device, dims, image, adjoint)
+            return None if self.reverse.counts else own.recall(device, dims, image)
         place = self._places.get(device)
         if not FAST or place is None:
             return None
         if not place.is_cuda:
-            return self.remembered(device, dims, image, adjoint) if place.direct else None
+            return self.remembered(device, dims, image) if place.direct else None
         if warp_launch.followed() or not cuda.trusted(device, place.device.ordinal, _try_short):
             return None
-        return self.remembered(device, dims, image, adjoint)
+        return self.remembered(device, dims, image)
 
     def remembered(
-        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
+        self, device: torch.device, dims: tuple[int, ...], image: Image
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """``recall`` on a device whose short way is trusted."""
         place = self._places[device]
@@ -134,11 +129,11 @@ class Launcher:
         way = None
         if place.is_cuda:
             threads = math.prod(self._launched(place, dims))
-            driver = warp_launch.driver(self.kernel, place.device, place.block_dim, loaded, adjoint, threads)
+            driver = warp_launch.driver(self.kernel, place.device, place.block_dim, loaded, image.adjoint, threads)
             if driver is None:
                 return None
             way = cuda.Way(self.kernel, place.device, driver, image.starts)
-        start = native.Start(loaded, adjoint, bounds, image, way)
+        start = native.Start(loaded, bounds, image, way)
         made = native.ready()
         launch = made[bool(image.copies)] if made is not None else native.by_hand(start)
         return launch, start, place.compiled.module, loaded.hashers
@@ -158,6 +153,21 @@ class Launcher:
             self.reverse.adjoint(device, dims, arguments, adjoints)
         else:
             self.launch(device, dims, arguments, adjoints)
+
+    def fill(
+        self,
+        device: torch.device,
+        dims: tuple[int, ...],
+        image: Image,
+        tensors: tuple[torch.Tensor | None, ...],
+        numbers: bytes = b"",
+    ) -> None:
+        """Launch what an image is of, where it can't be recalled."""
+        packed, second = bytes(image.filled(tensors, numbers)), image.second
+        if image.adjoint:
+            self.adjoint(device, dims, packed[:second], packed[second:])
+        else:
+            self.forward(device, dims, packed)
 
     def preload(self, device: torch.device) -> None:
         """Build and load the kernel for a device."""
