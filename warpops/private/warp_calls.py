@@ -82,16 +82,7 @@ def title_of(name: str) -> str:
 CHANGERS = ("build", "refit", "rebuild", "reserve")
 """The methods that change what an object of Warp stands for."""
 
-NATIVE = {
-    "wp_memcpy_": "copy",
-    "wp_array_copy_": "copy",
-    "wp_array_scan_": "utils.array_scan",
-    "wp_radix_sort_pairs_": "utils.radix_sort_pairs",
-    "wp_segmented_sort_pairs_": "utils.segmented_sort_pairs",
-    "wp_runlength_encode_": "utils.runlength_encode",
-    "wp_array_sum_": "utils.array_sum",
-    "wp_array_inner_": "utils.array_inner",
-}
+NATIVE = {"wp_memcpy_": "copy", "wp_array_copy_": "copy", **{f"wp_{name}_": name for name in LIBRARY}}
 """Warp's native functions that do the work of those, by how their names begin."""
 
 _local = threading.local()
@@ -152,7 +143,7 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
         (wp.array, "__cuda_array_interface__", _read_property),
         (wp, "to_torch", _read),
         (wp, "to_dlpack", _read),
-        (_context, "pack_arg", _bound_early("launch")),
+        (_context, "pack_arg", _bound_early("wp.launch")),
         (_context.runtime, "core", _guarded_core),
         (
             threading.Thread,
@@ -293,9 +284,10 @@ def refuse(op: str, name: str, advice: str) -> NoReturn:
     raise SignatureError(f"{op}: the program calls {name}, which a program can't: {advice}")
 
 
-def _bound_early(function: str) -> Callable[[str, Any], Any]:
+def _bound_early(title: str) -> Callable[[str, Any], Any]:
     """For what a function of Warp's does without that its wrapper has seen the call: it was called by a name bound earlier."""
-    return _refused(f"write wp.{function}, which the op can follow", f"{function} by a name imported from warp")
+    name = title.removeprefix("wp.")
+    return _refused(f"write {title}, which the op can follow", f"{name} by a name imported from warp")
 
 
 class _Core:
@@ -305,7 +297,7 @@ class _Core:
         self._core = core
         for name, original in vars(core).items():
             function = next((NATIVE[prefix] for prefix in NATIVE if name.startswith(prefix)), None)
-            setattr(self, name, original if function is None else _bound_early(function)(name, original))
+            setattr(self, name, original if function is None else _bound_early(title_of(function))(name, original))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)

@@ -261,13 +261,3 @@ def sibling_function(function: Any, key: str, overload_of: Any = None) -> Any:
 def builtin(name: str) -> Any:
     """One of Warp's builtins, a hidden one too."""
     return _context.builtin_functions[name]
-
-
-def give_adjoint(function: Any, adjoint: Any) -> None:
-    """Let a ``wp.Function`` have an adjoint of its own."""
-    wp.func_grad(function)(adjoint)
-
-
-def give_replay(function: Any, replay: Any) -> None:
-    """What the reverse pass runs in place of the function, where it runs forward again."""
-    wp.func_replay(function)(replay)

@@ -56,7 +56,7 @@ def type_at(types: Mapping[str, Any], label: str) -> Any:
     return found
 
 
-def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> None:
+def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> tuple[int, ...]:
     """Refuse a launch of another rank than the kernel's, one without an array that it needs, and one that surely leaves
     an array.
 
@@ -64,6 +64,9 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
         op: the program's name, for messages.
         values: what the kernel is given, by label.
         dim: as it was given to ``wp.launch``.
+
+    Returns:
+        The launch size.
 
     Raises:
         ArgumentError: a launch size, an index by a coordinate or a constant index doesn't fit, or an array is None.
@@ -82,7 +85,7 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
             f"{'s' if rank != 1 else ''} from wp.tid()"
         )
     if math.prod(dims) == 0:
-        return
+        return dims
 
     def size_of(limit: Limit) -> int | None:
         bound = limit.base
@@ -127,6 +130,7 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
                     raise wrong_launch(
                         f"{title}: '{label}' is indexed at {constant} on axis {axis}, and has size {size}"
                     )
+    return dims
 
 
 def check_handles(op: str, kernel: Any, effects: Effects, values: dict[str, Any], device: Any) -> dict[str, Any]:

@@ -23,8 +23,8 @@ class Launched:
     kernel: Any
     """A concrete one."""
     effects: Effects
-    dim: Any
     options: dict[str, Any]
+    """Of ``wp.launch``, ``dim`` among them."""
     arguments: dict[str, Any]
     """By label, a ``Ref`` for each array; of a struct, its fields."""
     objects: dict[str, tuple[Any, int]]
@@ -36,7 +36,7 @@ class Launched:
 
     def turns_once(self, premise: Premise) -> bool:
         """Whether a coordinate runs over just the size that the premise names."""
-        dims = (self.dim,) if isinstance(self.dim, int) else tuple(self.dim)
+        dims = self.options["dim"]
         label, axis = premise.right if isinstance(premise.right, tuple) else (str(premise.right), None)
         value = self.arguments.get(label)
         if axis is not None:

@@ -179,7 +179,7 @@ class Run(Watcher):
             return original(**call)
         effects, uses = uses_of(kernel)
         given = dict(leaves(kernel, arguments))
-        check_launch(self.op, kernel, effects, given, call["dim"])
+        call["dim"] = check_launch(self.op, kernel, effects, given, call["dim"])
         device = call["device"] if call["stream"] is None else call["stream"].device
         objects = check_handles(self.op, kernel, effects, given, device)
         if self.take is not None:
@@ -260,10 +260,9 @@ class Run(Watcher):
             flowed = flows and ref.use.writes and ref.differentiable
             ref.block.active = ref.block.active or flowed
             arguments[ref.label] = replace(ref, value=values.get(ref.label), live=ref.live or flowed)
-        dim = tuple(call["dim"]) if isinstance(call["dim"], list) else call["dim"]
-        options = {"max_blocks": call["max_blocks"], "block_dim": call["block_dim"], "device": call["device"]}
+        options = {name: call[name] for name in ("dim", "max_blocks", "block_dim", "device")}
         stamps = {label: (value, stamp(value)) for label, value in objects.items()}
-        self.events.append(Launched(kernel, effects, dim, options, arguments, stamps))
+        self.events.append(Launched(kernel, effects, options, arguments, stamps))
         return result
 
     def _warn_of_vertices(self, kernel: Any, value: Any) -> None:
@@ -383,7 +382,7 @@ class Run(Watcher):
                 adjoints.append(None if known is not None and known.attached_alone else array.grad)
             else:
                 adjoints.append(array._cls() if is_struct_instance(array) else None)
-        call = {"dim": event.dim, "stream": self.stream, "record_tape": False, **event.options}
+        call = {"stream": self.stream, "record_tape": False, **event.options}
         if made is not None and made.counts is not None:
             if self.take is not None:
                 self.take.refuse("a gradient that keeps what stores overwrite")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -124,9 +123,7 @@ class Take(Maker):
         """
         if self.why is not None:
             return
-        dims = call["dim"] if isinstance(call["dim"], Sequence) else (call["dim"],)
-        dims = tuple(map(operator.index, dims))
-        if math.prod(dims) == 0:
+        if math.prod(call["dim"]) == 0:
             return
         device = call["device"] if call["stream"] is None else call["stream"].device
         if call["max_blocks"] or wp.get_device(device) != self.warp_device:
@@ -143,7 +140,7 @@ class Take(Maker):
             return
         image, objects = self._image(launcher, packed, call["adjoint"])
         if self.why is None:
-            step = Launch(launcher, self.device, dims, image, objects)
+            step = Launch(launcher, self.device, call["dim"], image, objects)
             arrays = {label: value for label, value in given.items() if isinstance(value, wp.array)}
             writes = None
             if uses is not None and all(label in uses and not uses[label].private for label in arrays):

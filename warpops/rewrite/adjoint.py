@@ -15,7 +15,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.names import code_of
-from ..private import warp_built, warp_code, warp_types
+from ..private import warp_built, warp_types
 from ..private.warp_source import declared_overloads, is_function
 from .builtins import cast_unrolled, replace_builtins, setters_as_stores, states_by_value
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
@@ -106,7 +106,7 @@ def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any], wr
         found = make_func(make_function(python, replay, own, given, types, python.__defaults__), own, first_again)
         keys.setdefault(f"{owner.key} again", found)
         writer.again.setdefault(python, found)
-    warp_code.give_replay(new, make_function(python, replay, own, given, types))
+    wp.func_replay(new)(make_function(python, replay, own, given, types))
 
 
 def _plain(function: Any) -> Any:
