@@ -164,15 +164,12 @@ class Into(Store):
         self.missed(values)
 
 
-def forward_into(instances: Instances, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
-    """The raw forward op over given buffers, which ``run`` is; ``direct`` where that is the dispatcher's way, to be
-    shortened."""
-    return Into(instances, "forward_into", run, direct) if instances.plan.recalls_forward else run
-
-
-def backward_into(instances: Instances, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
-    """The raw backward op over given buffers."""
-    return Into(instances, "backward_into", run, direct) if instances.plan.recalls_backward else run
+def remembering(instances: Instances, way: str, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
+    """A raw op over given buffers, which ``run`` is, with its launches remembered where they may be; ``direct`` where
+    ``run`` is the dispatcher's way, to be shortened."""
+    plan = instances.plan
+    recalls = plan.recalls_forward if way == "forward_into" else plan.recalls_backward
+    return Into(instances, way, run, direct) if recalls else run
 
 
 def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
