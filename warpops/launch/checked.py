@@ -99,8 +99,6 @@ def refuse_wrong(title: str, made: BoundsKernel, record: torch.Tensor) -> None:
 class Checked:
     """Launches one kernel with its indices compared."""
 
-    __slots__ = ("_launchers", "kernel", "options", "proven", "title")
-
     def __init__(self, title: str, kernel: Any, proven: Axes, *options: Any) -> None:
         """``options``: the launcher's, after the kernel's signature."""
         self.title, self.kernel, self.proven, self.options = title, kernel, proven, options

@@ -31,8 +31,6 @@ _MOST_DIMS = 4096
 class Place:
     """One kernel on one device: its code, and the launch sizes that it was launched over."""
 
-    __slots__ = ("block_dim", "bounds", "compiled", "device", "direct", "idle", "is_cuda")
-
     def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
         self.device, self.block_dim = device, block_dim
         self.is_cuda: bool = device.is_cuda
@@ -55,19 +53,6 @@ class Place:
 
 class Launcher:
     """Launches one concrete kernel, on any device."""
-
-    __slots__ = (
-        "_layout",
-        "_places",
-        "block_dim",
-        "checked",
-        "kernel",
-        "rank",
-        "reverse",
-        "signature",
-        "suspects",
-        "tiled",
-    )
 
     def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
         self.reverse: Any = None

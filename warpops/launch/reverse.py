@@ -66,8 +66,6 @@ def _failed(title: str, kernel: Any, plan: AdjointPlan, made: AdjointKernel | No
 class Reverse:
     """Launches the adjoint of one kernel by that of the kernel of a plan. The rest is the launcher's of the kernel."""
 
-    __slots__ = ("_launcher", "kernel", "op", "options", "plan")
-
     def __init__(self, op: str, kernel: Any, plan: AdjointPlan | str, *options: Any) -> None:
         """``plan``: what is launched, or why nothing is. ``options``: the launcher's, after the kernel's signature."""
         self.op, self.kernel, self.plan, self.options = op, kernel, plan, options

@@ -36,7 +36,7 @@ class Watcher:
     """Who is told next."""
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
-        """``wp.launch`` with its arguments by name."""
+        """``wp.launch`` of a concrete kernel, with its arguments by name."""
         return self.inner.launch(original, call)
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
@@ -227,7 +227,14 @@ def _watched(tell: Tell) -> Callable[[str, Any], Any]:
 
 @_watched
 def _watched_launch(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) -> Any:
-    return watcher.launch(original, _bound(original, args, kwargs))
+    call = _bound(original, args, kwargs)
+    kernel, arguments = call["kernel"], (*call["inputs"], *call["outputs"])
+    if call["record_cmd"]:
+        refuse(watcher.op, "wp.launch(record_cmd=True)", "leave it out")
+    if not isinstance(kernel, wp.Kernel) or len(arguments) != len(kernel.adj.args):
+        return original(**call)  # which says what is wrong
+    call["kernel"] = overload_for(kernel, arguments)
+    return watcher.launch(original, call)
 
 
 @_watched

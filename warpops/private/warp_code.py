@@ -116,8 +116,6 @@ class Compiled:
     would do.
     """
 
-    __slots__ = ("block_dim", "device", "kernel", "loaded", "module")
-
     loaded: Loaded
 
     def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:

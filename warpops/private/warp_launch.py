@@ -32,8 +32,6 @@ class Recorded:
     It holds no array, and the code that it launches. One thread at a time may use it.
     """
 
-    __slots__ = ("_command", "_dims", "_memory", "_second", "hashers")
-
     def __init__(self, kernel: Any, offsets: tuple[int, ...], size: int, command: Any, dims: tuple[int, ...]) -> None:
         """``command`` was recorded over ``dims``; ``offsets`` and ``size`` are those of the packed arguments."""
         self.hashers = kernel.module.hashers

@@ -22,8 +22,6 @@ from ..private.warp_calls import (
     byte_range,
     is_other_array,
     is_struct_instance,
-    overload_for,
-    refuse,
     root_array,
     title_of,
 )
@@ -161,14 +159,6 @@ class Run(Watcher):
                 call["device"] = self.device
             if self.stream is not None and wp.get_device(call["device"]) == self.device:
                 call["stream"] = self.stream
-        if not isinstance(kernel, wp.Kernel):
-            return original(**call)
-        if call["record_cmd"]:
-            refuse(self.op, "wp.launch(record_cmd=True)", "leave it out")
-        arguments = (*call["inputs"], *call["outputs"])
-        if len(arguments) != sum(1 for _ in warp_types.argument_types(kernel)):
-            return original(**call)
-        kernel = call["kernel"] = overload_for(kernel, arguments)
         if call["adjoint"]:
             if self.recording:
                 raise GradientError(
@@ -178,7 +168,7 @@ class Run(Watcher):
                 self.take.refuse("an adjoint launch of the program's own")
             return original(**call)
         effects, uses = uses_of(kernel)
-        given = dict(leaves(kernel, arguments))
+        given = dict(leaves(kernel, (*call["inputs"], *call["outputs"])))
         call["dim"] = check_launch(self.op, kernel, effects, given, call["dim"])
         device = call["device"] if call["stream"] is None else call["stream"].device
         objects = check_handles(self.op, kernel, effects, given, device)

@@ -15,7 +15,7 @@ import warp as wp
 
 from ..errors import GradientError
 from ..private import warp_calls, warp_code, warp_source, warp_types
-from ..private.warp_calls import LIBRARY, Watcher, byte_range, overload_for, root_array, title_of, watching
+from ..private.warp_calls import LIBRARY, Watcher, byte_range, root_array, title_of, watching
 from ..private.warp_types import holds_floats
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
@@ -168,17 +168,12 @@ class Twice(Watcher):
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         kernel, arguments = call["kernel"], (*call["inputs"], *call["outputs"])
-        if not isinstance(kernel, wp.Kernel) or call["record_cmd"]:
-            return self.inner.launch(original, call)
-        if len(arguments) != sum(1 for _ in warp_types.argument_types(kernel)):
-            return self.inner.launch(original, call)
         given = dict(leaves(kernel, arguments))
         active = frozenset(label for label, value in given.items() if self.active(value))
         if not active:
             return self.inner.launch(original, call)
         if call["adjoint"]:
             self.no_tangent(f"the adjoint of the kernel {kernel.key}, which has none")
-        kernel = overload_for(kernel, arguments)
         try:
             made, labels = _kernel_of(self.kernels, kernel, given, active)
         except TangentError as error:
