@@ -111,7 +111,5 @@ def make_concrete(
     instance = make_instance(name, concrete)
     if plan.adjoint is not None and concrete.adjoint is None and concrete.gradient == "adjoint":
         why = "; ".join(str(hazard.message) for hazard in concrete.hazards[:1])
-        instance.launcher.reverse = Reverse(
-            name, concrete.kernel.kernel, f"{name} has no gradient for these types: {why}"
-        )
+        instance.launcher.reverse = Reverse(name, f"{name} has no gradient for these types: {why}")
     return align(instance, plan)

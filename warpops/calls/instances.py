@@ -73,12 +73,11 @@ def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[
 
 
 def _launcher(op: str, plan: OpPlan) -> Launcher:
-    options = plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank
-    launcher = Launcher(plan.kernel, *options)
+    launcher = Launcher(plan.kernel, plan.declaration.block_dim, plan.declaration.tiled)
     launcher.suspects = plan.suspects
-    launcher.checked = Checked(op, plan.kernel.kernel, plan.proven, *options)
+    launcher.checked = Checked(op, plan.proven)
     if plan.adjoint is not None:
-        launcher.reverse = Reverse(op, plan.kernel.kernel, plan.adjoint, *options)
+        launcher.reverse = Reverse(op, plan.adjoint)
     return launcher
 
 

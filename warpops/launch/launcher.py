@@ -23,6 +23,9 @@ from .races import tell_races
 _lock = locks.reentrant()
 
 
+Recalled = tuple[native.Launch, native.Start, Any, Any]
+"""What to call with the tensors, the constant part to call it with, and what changes when the code is replaced: the module,
+and its ``hashers`` as they are."""
 UNSEEN = b"a launch size that there was no launch over"
 _MOST_DIMS = 4096
 """Launch sizes that a place remembers: a limit, so that sizes which change at every call take no more and more memory."""
@@ -54,7 +57,7 @@ class Place:
 class Launcher:
     """Launches one concrete kernel, on any device."""
 
-    def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
+    def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool) -> None:
         self.reverse: Any = None
         """What launches the adjoint, where that isn't the kernel's own."""
         self.checked: Any = None
@@ -65,9 +68,12 @@ class Launcher:
         self.kernel = signature.kernel
         self.block_dim = block_dim
         self.tiled = tiled
-        self.rank = rank
         self._places: dict[torch.device, Place] = {}
         self._layout: Layout | None = None
+
+    def like(self, kernel: Any) -> Launcher:
+        """Of another kernel, in blocks of the same size."""
+        return Launcher(inspect_kernel(kernel), self.block_dim, self.tiled)
 
     @property
     def layout(self) -> Layout:
@@ -79,20 +85,13 @@ class Launcher:
     def adjoint_layout(self) -> Layout:
         return argument_layout(self.signature, adjoint=True)
 
-    def recall(
-        self, device: torch.device, dims: tuple[int, ...], image: Image
-    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
-        """A launch over a size that there was one over, less its tensors and numbers; None where there is no short way.
-
-        Returns:
-            What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
-            the module, and its ``hashers`` as they are.
-        """
+    def recall(self, device: torch.device, dims: tuple[int, ...], image: Image) -> Recalled | None:
+        """A launch over a size that there was one over, less its tensors and numbers; None where there is no short way."""
         if switch.scopes:
             return None
         if image.adjoint and self.reverse is not None:
-            own: Launcher = self.reverse.launcher
-            return None if self.reverse.counts else own.recall(device, dims, image)
+            found: Recalled | None = self.reverse.recall(self, device, dims, image)
+            return found
         place = self._places.get(device)
         if not FAST or place is None:
             return None
@@ -102,9 +101,7 @@ class Launcher:
             return None
         return self.remembered(device, dims, image)
 
-    def remembered(
-        self, device: torch.device, dims: tuple[int, ...], image: Image
-    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
+    def remembered(self, device: torch.device, dims: tuple[int, ...], image: Image) -> Recalled | None:
         """``recall`` on a device whose short way is trusted."""
         place = self._places[device]
         bounds = place.bounds.get(dims)
@@ -135,7 +132,7 @@ class Launcher:
         if self.suspects:
             tell_races(self.signature, self.suspects, dims, self._unpack(arguments))
         if self.reverse is not None:
-            self.reverse.adjoint(device, dims, arguments, adjoints)
+            self.reverse.adjoint(self, device, dims, arguments, adjoints)
         else:
             self.launch(device, dims, arguments, adjoints)
 
@@ -272,4 +269,4 @@ class Launcher:
 def _try_short(device: torch.device) -> None:
     from . import cuda_check  # a kernel of its own, which few need
 
-    cuda_check.compare(Launcher(inspect_kernel(cuda_check.KERNEL), None, False, 1), device)
+    cuda_check.compare(Launcher(inspect_kernel(cuda_check.KERNEL), None, False), device)

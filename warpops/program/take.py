@@ -161,7 +161,7 @@ class Take(Maker):
     def _launcher(self, kernel: Any, block_dim: int | None) -> Launcher:
         key = kernel, block_dim
         if key not in self._launchers:
-            self._launchers[key] = Launcher(inspect_kernel(kernel), block_dim, False, None)
+            self._launchers[key] = Launcher(inspect_kernel(kernel), block_dim, False)
         return self._launchers[key]
 
     def _image(self, launcher: Launcher, packed: warp_launch.Packed, adjoint: bool) -> tuple[Image, tuple[int, ...]]:
