@@ -9,6 +9,7 @@ import pytest
 import torch
 import warp as wp
 
+from cuda_stand_in import struct_layout
 from warpops.kernel.signature import inspect_kernel
 from warpops.launch.packing import BOUNDS, argument_layout, bfloat16_bits
 from warpops.private import warp_built, warp_calls, warp_code, warp_types
@@ -68,7 +69,7 @@ def test_packed_arguments_are_what_warp_would_build():
     """The layout's bytes, read back through Warp's own ctypes structure."""
     signature = inspect_kernel(everything)
     layout = argument_layout(signature)
-    structure = warp_types.struct_layout([kind for _, kind in warp_types.argument_types(everything)])
+    structure = struct_layout(everything)
     assert layout.size == ctypes.sizeof(structure)
     packed = layout.packer()(
         *(111, 222, 5, 4, 1, 0),

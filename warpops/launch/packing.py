@@ -86,22 +86,25 @@ def _is_empty(packed: bytes) -> bool:
 
 
 class _Parts:
-    """Where the leaves of a concrete kernel's arguments are in its argument struct."""
+    """Where the leaves of a concrete kernel's arguments are in its argument struct, by the rules of C. A ``ctypes.Structure``
+    of each kernel would say the same, and is garbage that only the collector takes."""
 
     def __init__(self, kernel: KernelSignature) -> None:
         types = dict(warp_types.argument_types(kernel.kernel))
-        structure = warp_types.struct_layout(list(types.values()))
         self.offsets: list[int] = []
         self.leaves: list[tuple[int, int, Leaf]] = []
         """Offset, size and leaf, in order."""
-        self.total = ctypes.sizeof(structure)
-        for index, argument in enumerate(kernel.arguments):
-            start = getattr(structure, f"a{index}").offset
-            self.offsets.append(start)
+        self.total, widest = 0, 1
+        for argument in kernel.arguments:
             ctype = warp_types.argument_ctype(types[argument.name])
+            widest = max(widest, ctypes.alignment(ctype))
+            start = self.total + -self.total % ctypes.alignment(ctype)
+            self.offsets.append(start)
+            self.total = start + ctypes.sizeof(ctype)
             for leaf in argument.leaves:
                 offset, size = _field_offset(ctype, leaf.path[1:]) if argument.struct else (0, ctypes.sizeof(ctype))
                 self.leaves.append((start + offset, size, leaf))
+        self.total += -self.total % widest
 
 
 def argument_layout(kernel: KernelSignature, adjoint: bool = False) -> Layout:

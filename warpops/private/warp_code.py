@@ -112,7 +112,7 @@ class Compiled:
     """One kernel, loaded on one device: calls its entry points with packed arguments.
 
     The argument structs arrive as ``bytes`` (one immutable object per launch, so any number of threads may launch),
-    laid out as ``struct_layout`` says. The module is loaded again when Warp has marked it modified, as ``wp.launch``
+    laid out as in C. The module is loaded again when Warp has marked it modified, as ``wp.launch``
     would do.
     """
 

@@ -189,12 +189,6 @@ def described(array: Any) -> Any:
     return _types.array_t.from_buffer_copy(found)
 
 
-def struct_layout(warp_types: list[Any]) -> Any:
-    """The ctypes structure that Warp's CPU launch builds from a kernel's arguments, in their order."""
-    fields = [(f"a{i}", argument_ctype(t)) for i, t in enumerate(warp_types)]
-    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
-
-
 def leaves_in_c(warp_type: Any, start: int = 0) -> Iterator[tuple[int, Any]]:
     """Where arrays and numbers are in what a kernel argument is in C, with their types: a struct has several."""
     fields = struct_fields(warp_type)
