@@ -135,9 +135,6 @@ class Into(Store):
     def __hash__(self) -> int:
         return hash(self._run)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
     def __call__(self, *values: Any, **named: Any) -> None:
         if named:
             self._run(*values, **named)
