@@ -90,7 +90,6 @@ class Instances:
         self.op, self.plan, self._make = op, plan, make
         self._only: Instance | None = None
         self._found: dict[tuple[Any, ...], Instance] = {}
-        self._names = [slot.name for slot in plan.inputs]
         self._waiting: list[Callable[[Instance], None]] = []
 
     @property
@@ -140,7 +139,7 @@ class Instances:
         only = self._only or self.only
         if only is not None:
             return only
-        named = dict(zip(self._names, values, strict=False))
+        named = dict(zip(self.plan.arguments, values, strict=False))
         key = tuple(type_key(slot, named[slot.name]) for slot in self.plan.inputs if slot.leaf.generic)
         found = self._found.get(key)
         if found is None:
@@ -150,10 +149,8 @@ class Instances:
     def source(self) -> str:
         """The text of all launches; of a generic kernel, of those that there were calls for."""
         made = [self.only] if self.only is not None else list(self._found.values())
-        parts = [
-            f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
-        ]
-        parts = parts if self.generic else []
+        title = f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
+        parts = [title] if self.generic else []
         for instance in made:
             parts.append(instance.source)
             reverse = instance.launcher.reverse if isinstance(instance.launcher, Launcher) else None

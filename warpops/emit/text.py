@@ -162,11 +162,8 @@ class Text:
 
     def take(self) -> str:
         """The text so far; what is added from here on is a text of its own, with the same names."""
-        text, self._lines = self.result() if self._lines else "", []
-        return text
-
-    def result(self) -> str:
-        return "\n".join(self._lines) + "\n"
+        lines, self._lines = self._lines, []
+        return "".join(f"{line}\n" for line in lines)
 
 
 def tuple_of(parts: Sequence[str]) -> str:
