@@ -20,8 +20,8 @@ from ..arguments.tensor_scalar import refuse_number, traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
 from ..launch.packing import NOT_RECALLED
 from ..private import torch_modes
+from ..private.torch_guards import direct
 from .copies import copy_of
-from .direct import direct
 from .own_backward import custom_backward
 from .refusal import explain_failure, refuser
 from .remember import Store

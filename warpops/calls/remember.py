@@ -21,7 +21,6 @@ from ..emit import checks
 from ..launch.packing import NOT_RECALLED, OutdatedError, argument_image, dense_strides, descriptor, pairs_apart
 from ..private import locks, torch_guards, torch_modes
 from ..private.warp_types import RETAIN_GRAD
-from .direct import watched
 from .instances import Instances
 
 _LONGEST = 64
@@ -98,7 +97,7 @@ class Store:
         if self._wait > 0:
             self._wait -= 1
             return
-        if watched():  # a jit trace makes sizes tensors
+        if torch_modes.watched():  # a jit trace makes sizes tensors
             return
         self._length = min(self._length + 1, 4 * _LONGEST)
         self._wait = self._length // 4
@@ -143,7 +142,7 @@ class Into(Store):
         if not memory.check(*memory.tensors(values)):
             memory = self.find(values)
         fits = memory.others(values) == memory.fixed and torch_modes.forward_ad._current_level < 0
-        if fits and not (self._direct and watched()):
+        if fits and not (self._direct and torch_modes.watched()):
             try:
                 memory.run(*values)  # type: ignore[misc]
                 return
