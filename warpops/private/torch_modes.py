@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.autograd.forward_ad as _forward_ad
 
-from .short import either, found
+from .short import FAST, either, found
 
 grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 
@@ -261,6 +261,12 @@ profiling: Callable[[], bool] = either(lambda: torch._C._autograd._profiler_enab
 
 tracing: Callable[[], Any] = either(lambda: getattr(torch._C, "_get_tracing_state"), getattr(torch.jit, "is_tracing"))  # noqa: B009
 """Something true inside ``torch.jit.trace``."""
+
+
+def watched() -> bool:
+    """Whether somebody is to be told of operators that are called."""
+    return not FAST or bool(dispatch_modes() or function_mode() or profiling() or tracing())
+
 
 raw_stream: Callable[[int], int] | None = either(lambda: getattr(torch._C, "_cuda_getCurrentRawStream"), None)  # noqa: B009
 """The handle of this thread's current stream on a CUDA device, by its number; None where PyTorch is built without."""

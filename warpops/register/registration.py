@@ -268,5 +268,5 @@ def hidden_registration(
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
     internal = f"warpops::_{plan.name}_{digest}"
     instance = make_instance(title, plan)
-    instances = Instances(internal, plan, None, lambda name: instance)
+    instances = Instances(internal, plan, lambda name, values: instance)
     return Registration(internal, plan, instances, transforms, backward, title=title)
