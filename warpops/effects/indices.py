@@ -131,7 +131,7 @@ class _Axis:
             behind = access.possible or any(c.coords and (c.partial or c not in self.guards) for c in access.conditions)
             self.coordinates[coordinate] = self.coordinates.get(coordinate, True) and behind
         if isinstance(form, OneOf):
-            for one in form.forms:
+            for one in sorted(form.forms, key=repr):  # the same in every process
                 self._index(one, access if form.sure else replace(access, possible=True), line, one_of=True)
         else:
             self._index(form, access, line)
