@@ -9,7 +9,7 @@ from .facts import closure
 from .forms import Affine, Arg, Coord, Covered, Flag, Form, Loop, Shape, Size, bare_coordinate
 from .hazards import first_need, private
 from .indices import axis_use, limit, may_wrap
-from .model import ArrayEffects, Premise, Site
+from .model import ArrayEffects, Limit, Premise, Site
 from .record import Access, Record
 from .state import Condition, Pattern, State
 from .tables import row
@@ -161,7 +161,7 @@ def _filled(
         elif not premises:
             return True, by, (), f"every thread stores its elements, {_at(stores)}"
         else:
-            said = " and ".join(f"{_side(p.left)} = {_bound_text(p.right)}" for p in premises)
+            said = " and ".join(f"{_side(p.left)} = {Limit(p.right)}" for p in premises)
             return False, by, premises, f"every element is stored only if {said}, {_at(stores)}"
     if reasons:
         return False, (), (), f"{reasons[0]}, {_at(stores)}"
@@ -173,13 +173,7 @@ def _at(stores: Sequence[Access]) -> str:
 
 
 def _side(left: int | tuple[str, int]) -> str:
-    return f"the launch size of coordinate {left}" if isinstance(left, int) else _bound_text(left)
-
-
-def _bound_text(bound: int | str | tuple[str, int]) -> str:
-    if isinstance(bound, tuple):
-        return f"{bound[0]}.shape[{bound[1]}]"
-    return f"'{bound}'" if isinstance(bound, str) else str(bound)
+    return f"the launch size of coordinate {left}" if isinstance(left, int) else str(Limit(left))
 
 
 def _unfillable(
