@@ -73,7 +73,7 @@ def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[
 
 
 def _launcher(op: str, plan: OpPlan) -> Launcher:
-    options = _options(plan)
+    options = plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank
     launcher = Launcher(plan.kernel, *options)
     launcher.suspects = plan.suspects
     launcher.checked = Checked(op, plan.kernel.kernel, plan.proven, *options)
@@ -178,8 +178,3 @@ def type_key(slot: Slot, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return len(value)
     return float if isinstance(value, (float, torch.SymFloat)) else (None if value is None else int)
-
-
-def _options(plan: OpPlan) -> tuple[int | None, bool, int | None]:
-    """Those of a launch."""
-    return plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank

@@ -18,7 +18,7 @@ import torch
 
 from ..arguments.call import bind_sizes, fresh_shape, launch_size
 from ..emit import checks
-from ..launch.packing import NOT_RECALLED, OutdatedError, dense_strides, descriptor, pairs_apart
+from ..launch.packing import NOT_RECALLED, OutdatedError, argument_image, dense_strides, descriptor, pairs_apart
 from ..private import locks, torch_guards, torch_modes
 from ..private.warp_types import RETAIN_GRAD
 from .direct import watched
@@ -209,13 +209,9 @@ def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[
         if len(slot.leaf.path) == 1:
             explicit.append(plain if slot.explicit else None)
     inputs = [named[slot.name] if slot.is_input else None for slot in plan.arrays]
-    found = launcher.recall(
-        where,
-        launch_size(instances.op, plan, sizes, named),
-        tuple(attached),
-        tuple(explicit) if adjoint else None,
-        () if adjoint else pairs_apart(inputs, [plan.arrays.index(slot) for slot in plan.mutated]),
-    )
+    apart = () if adjoint else pairs_apart(inputs, [plan.arrays.index(slot) for slot in plan.mutated])
+    image = argument_image(launcher.signature, attached, explicit if adjoint else None, apart)
+    found = launcher.recall(where, launch_size(instances.op, plan, sizes, named), image, adjoint)
     if found is None:
         return None
     constants |= zip(("launch", "start", "module", "hashers"), found, strict=True)

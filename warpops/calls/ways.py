@@ -107,8 +107,6 @@ class OwnBackward:
     run: Callable[[Asked], tuple[Any, ...]]
     meaning: Any
     """What the contract knows it by."""
-    given: Any
-    """What the user gave: a function, or a ``WarpOp``."""
 
 
 @dataclass(frozen=True, eq=False)

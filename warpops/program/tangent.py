@@ -14,13 +14,13 @@ from typing import Any, NoReturn
 import warp as wp
 
 from ..errors import GradientError
-from ..private import warp_calls, warp_code, warp_launch, warp_source, warp_types
-from ..private.warp_calls import LIBRARY, Watcher, byte_range, root_array, title_of, watching
+from ..private import warp_calls, warp_code, warp_source, warp_types
+from ..private.warp_calls import LIBRARY, Watcher, byte_range, overload_for, root_array, title_of, watching
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
 from ..transforms.tangents import check_kernel
-from .checks import leaves, leaves_of
+from .checks import leaves, leaves_of, type_at
 from .memory import is_float, uses_of
 
 Kernels = dict[Any, tuple[Any, tuple[str, ...]]]
@@ -56,7 +56,7 @@ def on_tangents(
 
     run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
     run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
-    return run, [*types.items(), *((twin, _type_at(types, label)) for label, twin in twins.items())]
+    return run, [*types.items(), *((twin, type_at(types, label)) for label, twin in twins.items())]
 
 
 def _kernel_of(
@@ -94,14 +94,6 @@ def _make(
     wanted = {label: names.fresh(f"tangent_{label.replace('.', '_')}") if label in twins else None for label in every}
     taken = tuple(label for label in every if wanted[label] is not None)
     return tangent_kernel(kernel, wanted, frozenset(), written), taken
-
-
-def _type_at(types: Mapping[str, Any], label: str) -> Any:
-    head, *rest = label.split(".")
-    found = types[head]
-    for part in rest:
-        found = (warp_types.struct_fields(found) or {})[part]
-    return found
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
@@ -185,11 +177,7 @@ class Twice(Watcher):
             return self.inner.launch(original, call)
         if call["adjoint"]:
             self.no_tangent(f"the adjoint of the kernel {kernel.key}, which has none")
-        if kernel.is_generic:
-            packed = warp_launch.packed(call)
-            if packed is None:
-                return self.inner.launch(original, call)
-            kernel = packed.kernel
+        kernel = overload_for(kernel, arguments)
         try:
             made, labels = _kernel_of(self.kernels, kernel, given, active)
         except TangentError as error:
