@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
-from .facts import Known, closure
+from .facts import Known, closure, nonnegative
 from .forms import (
     NO_FACTS,
     Affine,
@@ -70,8 +70,7 @@ def limit(bound: Shape | Arg | int | None, offset: int = 0) -> Limit:
 def may_wrap(form: Form, facts: Facts) -> bool:
     """Whether an index may be negative."""
     if isinstance(form, Affine):
-        least = closure(facts, form).least(form)
-        return least is None or least < 0
+        return not nonnegative(form, facts)
     if isinstance(form, OneOf):
         return any(may_wrap(one, facts) for one in form.forms)
     return isinstance(form, Unknown) or (isinstance(form, Clamped) and (not form.low or form.turns is not None))
