@@ -75,7 +75,9 @@ def _shares(store: Access, coordinate: int) -> bool:
     """Whether threads that differ in a coordinate alone store to the same element."""
     if any(_tells(form, coordinate) for form in store.pattern) or not _plain(store.pattern):
         return False
-    return _free(store, coordinate)
+    if _chosen_by(_under(store, coordinate)):
+        return False
+    return not closure(store.facts, Affine(Coord(coordinate))).pinned(Coord(coordinate))
 
 
 def _tells(form: Form, coordinate: int) -> bool:
@@ -102,13 +104,6 @@ def _pinned(store: Access) -> bool:
     )
 
 
-def _free(store: Access, coordinate: int) -> bool:
-    """Whether the conditions of a store leave more than one thread along a coordinate, for all that is known."""
-    if _chosen_by(_under(store, coordinate)):
-        return False
-    return not closure(store.facts, Affine(Coord(coordinate))).pinned(Coord(coordinate))
-
-
 def _under(store: Access, coordinate: int) -> list[Condition]:
     """The conditions on a coordinate that say more than how it compares."""
     return [c for c in store.conditions if coordinate in c.varies and not c.exact]
@@ -124,7 +119,8 @@ def _merging(store: Access, coordinate: int) -> int | None:
     axes = [axis for axis, form in enumerate(store.pattern) if coordinate in varies(form)]
     if len(axes) != 1 or not _plain(store.pattern):
         return None
-    if _chosen_by([c for c in _choosing(store) if coordinate in c.varies]):
+    # Bounds checks choose no thread, nor does a loop's condition, at each turn.
+    if _chosen_by([c for c in store.conditions if coordinate in c.varies and c.below is None and not c.turn]):
         return None
     form = store.pattern[axes[0]]
     stride = _stride(form)
@@ -151,7 +147,7 @@ def _ends_before(form: Form, stride: Stride, facts: Facts) -> bool:
 def _described(form: Form, axis: int) -> str:
     stride = _stride(form)
     if stride is not None:
-        base = stride.step if isinstance(stride.step, int) else limit(stride.step).base
+        base = limit(stride.step).base
         step = f"{base[0]}.shape[{base[1]}]" if isinstance(base, tuple) else base
         return f"index {axis} begins at coordinate {stride.coordinate} and goes on by {step}"
     return form.reason.removeprefix("computed: ") if isinstance(form, Unknown) else f"index {axis}"
@@ -167,11 +163,6 @@ def _turn(form: Form) -> Premise | None:
     (divisor,) = form.bounds
     assert isinstance(divisor.base, (Shape, Arg))
     return Premise(form.turns.axis, limit(divisor.base).base)
-
-
-def _choosing(store: Access) -> list[Condition]:
-    """The conditions that aren't bounds checks, nor a loop's at each turn."""
-    return [condition for condition in store.conditions if condition.below is None and not condition.turn]
 
 
 def _meet(one: Access, other: Access, rank: int) -> bool:
