@@ -11,18 +11,11 @@ from .hazards import first_need, private
 from .indices import axis_use, limit, may_wrap
 from .model import ArrayEffects, Limit, Premise, Site
 from .record import Access, Record
-from .state import Condition, Pattern, State
+from .state import Pattern, State
 from .tables import row
 
 
-def conclude_array(
-    record: Record,
-    name: str,
-    warp_type: Any,
-    rank: int | None,
-    end: State,
-    guards: frozenset[Condition],
-) -> ArrayEffects:
+def conclude_array(record: Record, name: str, warp_type: Any, rank: int | None, end: State) -> ArrayEffects:
     """What the run has shown of one array."""
     accesses = record.by_array.get(name, [])
     reads = [access for access in accesses if access.kind == "read"]
@@ -42,7 +35,7 @@ def conclude_array(
         stores=_sites(stores),
         atomics=tuple(dict.fromkeys((a.kind, a.site) for a in atomics)),
         escapes=escapes,
-        axes=tuple(axis_use(name, axis, accesses, guards) for axis in range(ndim)),
+        axes=tuple(axis_use(name, axis, accesses, record.guards) for axis in range(ndim)),
         reads_before_write=_read_first(accesses, reads, rank) if stores and not hidden else None,
         reads_back=reads_back,
         stored_once=ndim > 0 and not reads_back and _stored_once(stores, atomics, rank, end.stores.get(name, 0)),
@@ -81,18 +74,6 @@ def _unasked(name: str, ndim: int, accesses: Sequence[Access]) -> tuple[tuple[Si
 
 def _sites(accesses: Sequence[Access]) -> tuple[Site, ...]:
     return tuple(dict.fromkeys(access.site for access in accesses))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Guards
-
-
-def guard_conditions(record: Record) -> frozenset[Condition]:
-    """The bounds checks that every access of the kernel lies behind."""
-    if record.escapes or record.opaque or not record.accesses:
-        return frozenset()
-    common = frozenset.intersection(*(frozenset(access.conditions) for access in record.accesses))
-    return frozenset(c for c in common if c.coords and c.below is not None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from .forms import bare_coordinate
 from .model import Hazard, Site
 from .names import code_of
 from .races import raced, told_apart
-from .record import Access, Record
+from .record import Access, Record, behind
 from .values import Carried, Component, Counter, Held, Left, LocalArrayRead, Need, Through, Token
 
 
@@ -25,7 +25,7 @@ def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
 
 
 def _hazards(record: Record, rank: int | None) -> Iterator[Hazard]:
-    needs, doubts = record.reached()
+    needs, doubts = behind(record.stored)
     for need in needs:
         record.events.setdefault(need.token, need.site)
     for doubt in dict.fromkeys(doubts):
