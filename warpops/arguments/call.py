@@ -14,6 +14,7 @@ import torch
 
 from ..effects import Limit
 from ..errors import ArgumentError
+from ..plan.bounds import Reach
 from ..plan.model import OpPlan, Slot
 from ..plan.sizes import Expr, SizeError
 from ..plan.solving import Solved
@@ -312,44 +313,26 @@ def _check_reach(
     for reach in plan.extents.reaches:
         if reach.array not in shapes:
             continue
-        size = shapes[reach.array][reach.axis]
-        slot = plan.slot(reach.array)
+        size, least = shapes[reach.array][reach.axis], number(reach.least)
         reached = [number(limit) for limit in reach.limits]
-        if not reach.constant and not all(isinstance(number, int) for number in (size, *reached)):
+        if reach.computed and not all(isinstance(number, int) for number in (size, *reached)):
             continue  # whether a thread gets there, the launch itself sees
         if any(number <= 0 for number in reached):
             continue
-        how = f"with the constant {reach.size - 1}" if reach.constant else f"where it takes at least {reach.size}"
         demand(
             reach.array,
-            size >= reach.size,
-            lambda slot=slot, reach=reach, size=size, how=how: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it {how}"
+            size >= least,
+            lambda reach=reach, size=size, least=least: (  # type: ignore[misc]
+                f"{op}: argument '{plan.slot(reach.array).label}': its axis {reach.axis} has size {size}, and the kernel "
+                f"indexes it {_how(plan, reach, least)}"
             ),
         )
-    for count in plan.extents.counts:
-        if count.array not in shapes:
-            continue
-        size, number = shapes[count.array][count.axis], sizes[count.number]
-        slot = plan.slot(count.array)
-        demand(
-            count.array,
-            size >= number,
-            lambda slot=slot, count=count, size=size, number=number: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {count.axis} has size {size}, and the kernel indexes it in a "
-                f"loop up to '{count.number}', which is {number}"
-            ),
-        )
-    for loop in plan.extents.loops:
-        if loop.array not in shapes or loop.other not in shapes:
-            continue
-        size, other = shapes[loop.array][loop.axis], shapes[loop.other][loop.other_axis]
-        slot, source = plan.slot(loop.array), plan.slot(loop.other)
-        demand(
-            loop.array,
-            size >= other,
-            lambda slot=slot, loop=loop, size=size, other=other, source=source: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {loop.axis} has size {size}, and the kernel indexes it in a "
-                f"loop over axis {loop.other_axis} of '{source.label}', which has {other}"
-            ),
-        )
+
+
+def _how(plan: OpPlan, reach: Reach, least: Any) -> str:
+    base = reach.least.base
+    if isinstance(base, tuple):
+        return f"in a loop over axis {base[1]} of '{plan.slot(base[0]).label}', which has {least}"
+    if isinstance(base, str):
+        return f"in a loop up to '{base}', which is {least}"
+    return f"where it takes at least {least}" if reach.computed else f"with the constant {least - 1}"

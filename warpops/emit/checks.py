@@ -340,13 +340,11 @@ def check_reach(w: Writer, dims: str, device: str) -> None:
             continue
         wrong.append(guard(cover.array, f"{threads}{more} > {size}"))
     for reach in plan.extents.reaches:
-        text = f"{length(reach.array, reach.axis)} < {reach.size}"
+        text = f"{length(reach.array, reach.axis)} < {number(reach.least)}"
         text += "".join(f" and {number(limit)} > 0" for limit in reach.limits)
+        if isinstance(reach.least.base, tuple):
+            text = guard(reach.least.base[0], text)
         wrong.append(guard(reach.array, text))
-    wrong += [guard(c.array, f"{length(c.array, c.axis)} < {sizes[c.number]}") for c in plan.extents.counts]
-    for loop in plan.extents.loops:
-        text = f"{length(loop.array, loop.axis)} < {length(loop.other, loop.other_axis)}"
-        wrong.append(guard(loop.array, guard(loop.other, text)))
     w.refuse_if(wrong)
 
 

@@ -37,35 +37,17 @@ class Cover:
 
 
 @dataclass(frozen=True)
-class Count:
-    """``array``'s axis is indexed by a loop over an int argument: it must be at least as long."""
-
-    array: str
-    axis: int
-    number: str
-
-
-@dataclass(frozen=True)
 class Reach:
-    """``array``'s axis is indexed by a constant: it must have at least ``size`` elements."""
+    """``array``'s axis must have at least as many elements as a constant index takes, or a loop whose variable indexes it."""
 
     array: str
     axis: int
-    size: int
-    constant: bool = True
-    """False where the index is computed, and known to be in bounds of an axis that long."""
+    least: Limit
+    """A number; the int argument, or the other array's axis, that a loop runs over."""
+    computed: bool = False
+    """The index is computed, and known to be in bounds of an axis that long."""
     limits: tuple[Limit, ...] = ()
     """No thread gets there unless each of these is above 0."""
-
-
-@dataclass(frozen=True)
-class Loop:
-    """``array``'s axis is indexed by a loop over ``other``'s axis: it must be at least as long."""
-
-    array: str
-    axis: int
-    other: str
-    other_axis: int
 
 
 class Bounds:
@@ -81,6 +63,11 @@ class Bounds:
         """How each axis of an array is indexed."""
         known = self.effects.arrays.get(leaf.label)
         return known.axes if known is not None and len(known.axes) == leaf.ndim else ()
+
+    def axes(self) -> Iterator[tuple[Leaf, int, AxisUse]]:
+        for leaf in self.arrays:
+            for axis, use in enumerate(self.uses(leaf)):
+                yield leaf, axis, use
 
     def size_of(self, leaf: Leaf, axis: int) -> Expr | None:
         dims = self.dims.get(leaf.name) or self.shapes.get(leaf.name)
@@ -101,8 +88,7 @@ class Bounds:
             Cover(
                 leaf.name, axis, below.coordinate, self.named(below.bounds), below.offset, below.factor, below.divisor
             )
-            for leaf in self.arrays
-            for axis, use in enumerate(self.uses(leaf))
+            for leaf, axis, use in self.axes()
             for below in use.below
             if not below.doubt and not self.settled(leaf, axis, below, launch)
         }
@@ -144,43 +130,27 @@ class Bounds:
             return int(size.value) >= need.size
         return need.size == 1 and size is not None and not callable(launch) and size in launch
 
-    def counts(self) -> list[Count]:
-        found = []
-        for leaf in self.arrays:
-            for axis, use in enumerate(self.uses(leaf)):
-                for number in use.int_loops:
-                    size = self.size_of(leaf, axis)
-                    if size is not None and size == name(number):
-                        continue
-                    found.append(Count(leaf.name, axis, number))
-        return found
-
     def reaches(self, launch: tuple[Expr, ...] | Callback) -> list[Reach]:
+        """What indices that know no coordinate take: by numbers first, then by loops over ints, then over other axes."""
         found: list[Reach] = []
-        for leaf in self.arrays:
-            for axis, use in enumerate(self.uses(leaf)):
-                for need in use.needs:
-                    if not need.doubt and not self.long_enough(leaf, axis, need, launch):
-                        found.append(Reach(leaf.name, axis, need.size, False, self.named(need.limits)))
-                if not use.constants:
+        for leaf, axis, use in self.axes():
+            for need in use.needs:
+                if not need.doubt and not self.long_enough(leaf, axis, need, launch):
+                    found.append(Reach(leaf.name, axis, Limit(need.size), True, self.named(need.limits)))
+            least = max((c + 1 if c >= 0 else -c for c in use.constants), default=0)
+            if least and not self.long_enough(leaf, axis, Need(least), launch):
+                found.append(Reach(leaf.name, axis, Limit(least)))
+        for leaf, axis, use in self.axes():
+            numbers = [number for number in use.int_loops if self.size_of(leaf, axis) != name(number)]
+            found += [Reach(leaf.name, axis, Limit(number)) for number in numbers]
+        for leaf, axis, use in self.axes():
+            size = self.size_of(leaf, axis)
+            for label, other_axis in use.loops:
+                other = self.by_label.get(label)
+                if other is None or (other.name, other_axis) == (leaf.name, axis):
                     continue
-                least = max(c + 1 if c >= 0 else -c for c in use.constants)
-                if not self.long_enough(leaf, axis, Need(least), launch):
-                    found.append(Reach(leaf.name, axis, least))
-        return found
-
-    def loops(self) -> list[Loop]:
-        found = []
-        for leaf in self.arrays:
-            for axis, use in enumerate(self.uses(leaf)):
-                for other_label, other_axis in use.loops:
-                    other = self.by_label.get(other_label)
-                    if other is None or (other.name, other_axis) == (leaf.name, axis):
-                        continue
-                    size = self.size_of(leaf, axis)
-                    if size is not None and size == self.size_of(other, other_axis):
-                        continue
-                    found.append(Loop(leaf.name, axis, other.name, other_axis))
+                if size is None or size != self.size_of(other, other_axis):
+                    found.append(Reach(leaf.name, axis, Limit((other.name, other_axis))))
         return found
 
 

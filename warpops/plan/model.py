@@ -326,11 +326,9 @@ class OpPlan:
     @cached_property
     def sizing(self) -> tuple[Slot, ...]:
         """The ints that sizes depend on."""
-        names = {count.number for count in self.extents.counts}
-        limits = (limit for cover in self.extents.covers for limit in cover.bounds)
-        more = (limit for reach in self.extents.reaches for limit in reach.limits)
-        names |= {limit.base for limit in (*limits, *more) if isinstance(limit.base, str)}
-        names |= self.size_names
+        limits = [limit for cover in self.extents.covers for limit in cover.bounds]
+        limits += [limit for reach in self.extents.reaches for limit in (reach.least, *reach.limits)]
+        names = self.size_names | {limit.base for limit in limits if isinstance(limit.base, str)}
         return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
 
     @cached_property
