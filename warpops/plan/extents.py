@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..effects import AxisUse, Effects
@@ -37,7 +38,7 @@ class _Deriver(Bounds):
         kernel: KernelSignature,
         declaration: Declaration,
         effects: Effects,
-        roles: dict[str, Role],
+        roles: Mapping[str, Role],
         *,
         trial: bool = False,
     ) -> None:
@@ -176,19 +177,11 @@ class _Deriver(Bounds):
         found = None
         if not self.trial:
             dims = {n: d for n, d in (*self.brackets.items(), *self.shapes.items()) if not callable(d)}
-            found = suggest(self.kernel, self.declaration, self.effects, self.roles, dims, self.fits)
+            found = example_line(self.kernel, self.declaration, self.effects, self.roles, dims)
         if found is not None:
             return f"Say it, for example\n    {found}"
         example = ", ".join(unused(letter, {*self.by_label, *self.declaration.sizes}) for letter in LETTERS[:rank])
         return f'Give dim, for example dim="{example}" with these sizes named in the signature'
-
-    def fits(self, declaration: Declaration) -> bool:
-        """Whether everything follows from a declaration."""
-        try:
-            _Deriver(self.kernel, declaration, self.effects, self.roles, trial=True).run()
-        except SignatureError:
-            return False
-        return True
 
     def launch(self) -> tuple[Expr, ...] | Callback:
         declared = self.declaration.dim
@@ -384,3 +377,22 @@ def derive_extents(kernel: KernelSignature, declaration: Declaration, effects: E
         SignatureError: a size is unknown, ambiguous or contradicts the kernel.
     """
     return _Deriver(kernel, declaration, effects, roles.by_name).run()
+
+
+def example_line(
+    kernel: KernelSignature,
+    declaration: Declaration,
+    effects: Effects,
+    roles: Mapping[str, Role],
+    given: Mapping[str, Dims] | None = None,
+) -> str | None:
+    """A decorator line from which everything follows, tried before; ``given``: the sizes that are declared."""
+
+    def fits(declaration: Declaration) -> bool:
+        try:
+            _Deriver(kernel, declaration, effects, roles, trial=True).run()
+        except SignatureError:
+            return False
+        return True
+
+    return suggest(kernel, declaration, effects, roles, given or {}, fits)

@@ -6,6 +6,7 @@ them together with what the gradient needs.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from ..effects import ArrayEffects, Effects
@@ -13,7 +14,7 @@ from ..errors import SignatureError
 from ..kernel.signature import MISSING, KernelSignature, Leaf
 from ..rewrite.loops import Choice, choose_adjoint
 from .declaration import Declaration
-from .extents import Extents, derive_extents
+from .extents import Extents, derive_extents, example_line
 from .initial import check_inits, holds, init_of
 from .model import Init, OpPlan, Parameter, Slot
 from .roles import Role, assign_roles
@@ -25,7 +26,7 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     Raises:
         SignatureError: the declaration says too little, or contradicts the kernel.
     """
-    roles = assign_roles(kernel, declaration, effects)
+    roles = assign_roles(kernel, declaration, effects, partial(example_line, kernel, declaration, effects))
     extents = derive_extents(kernel, declaration, effects, roles)
     names = {leaf.label: leaf.name for leaf in kernel.leaves}
     choice = Choice(None, effects.hazards, effects) if kernel.program else choose_adjoint(kernel.kernel, effects)
