@@ -39,7 +39,7 @@ def check_poison(subject: Subject) -> list[Finding]:
             continue
         raw = garbage.get(slot.name)
         count, total = int(differs.sum()), differs.numel()
-        where = _first(differs)
+        where = differs.nonzero()[0].tolist()
         declared = " (declared init='empty')" if slot.init_why == "declared" else ""
         if raw is not None and not bool((_differs(left, raw) & differs).any()):
             text = (
@@ -97,10 +97,6 @@ def _differs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Which elements differ in any bit."""
     size = left.element_size()
     return (bits(left).reshape(-1, size) != bits(right).reshape(-1, size)).any(-1).reshape(left.shape)
-
-
-def _first(mask: torch.Tensor) -> str:
-    return str(mask.nonzero()[0].tolist())
 
 
 # --- races ------------------------------------------------------------------------------------------------------------
