@@ -99,29 +99,20 @@ class _Deriver(Bounds):
             if term.dims is not None:
                 self.check_ndim(leaf, term.dims)
                 self.dims[leaf.name] = term.dims
-        for term in (*(self.declaration.right or ()), *self.declaration.scratch):
-            leaf = self.by_label[term.name]
-            if term.dims is None:
-                continue
-            self.check_ndim(leaf, term.dims)
-            if self.roles[leaf.name] == "inout":
-                own = self.dims.get(leaf.name)
-                if own is not None and own != term.dims:
-                    raise self.fail(f"in-out '{term.name}' has other sizes on the left than on the right")
-                self.dims[leaf.name] = term.dims
-                continue
-            exact = tuple(d for d in term.dims if d is not None)
-            if len(exact) < len(term.dims):
-                raise self.fail(f"output '{term.name}' can't have the size '_': say how large it is")
-            self.shapes[leaf.name] = exact
-        for label, shape in self.declaration.shapes:
+        terms = (*(self.declaration.right or ()), *self.declaration.scratch)
+        brackets = [(term.name, term.dims) for term in terms if term.dims is not None]
+        for label, dims in (*brackets, *self.declaration.shapes):
             leaf = self.by_label[label]
-            if callable(shape):
-                self.shapes[leaf.name] = shape
+            if callable(dims):
+                self.shapes[leaf.name] = dims
                 continue
-            self.check_ndim(leaf, shape)
-            exact = tuple(d for d in shape if d is not None)
-            if len(exact) < len(shape):
+            self.check_ndim(leaf, dims)
+            if self.roles[leaf.name] == "inout":
+                if self.dims.setdefault(leaf.name, dims) != dims:
+                    raise self.fail(f"in-out '{label}' has other sizes on the left than on the right")
+                continue
+            exact = tuple(d for d in dims if d is not None)
+            if len(exact) < len(dims):
                 raise self.fail(f"output '{label}' can't have the size '_': say how large it is")
             self.shapes[leaf.name] = exact
 
@@ -256,11 +247,9 @@ class _Deriver(Bounds):
                 continue
             sizes = [size for size in (self.size_read(use, launch) for use in self.uses(leaf)) if size is not None]
             if len(sizes) < leaf.ndim:
-                known = self.effects.arrays.get(leaf.label)
-                axis = next((k for k, use in enumerate(self.uses(leaf)) if self.size_read(use, launch) is None), 0)
-                reason = ""
-                if known is not None and axis < len(known.axes) and known.axes[axis].uncovered:
-                    reason = f" (axis {axis}: {known.axes[axis].uncovered[0]})"
+                unread = ((k, use) for k, use in enumerate(self.uses(leaf)) if self.size_read(use, launch) is None)
+                axis, use = next(unread, (0, AxisUse()))
+                reason = f" (axis {axis}: {use.uncovered[0]})" if use.uncovered else ""
                 raise self.fail(
                     f"the shape of output '{leaf.label}' can't be read from the kernel{reason} "
                     f"({self.kernel.file}:{self.kernel.line}); give it in brackets, or with "
@@ -306,10 +295,10 @@ class _Deriver(Bounds):
         bound = {solved.name for solved in solve(axes, sizes)}
         known = bound | sizes
 
-        def check(expr: Expr | None, what: str) -> None:
-            if expr is None:
-                return
-            for used in expr.names():
+        named = ((f"'{label}'", sizes) for label, sizes in (*self.dims.items(), *self.shapes.items()))
+        listed = [(what, size) for what, sizes in (*named, ("dim", launch)) if not callable(sizes) for size in sizes]
+        for what, expr in listed:
+            for used in expr.names() if expr is not None else ():
                 leaf = self.by_label.get(used)
                 if used in known and (leaf is None or used in ints):
                     continue
@@ -326,17 +315,6 @@ class _Deriver(Bounds):
                     f"the size '{expr}' of {what} uses '{used}', {why}; bind it on the left, as "
                     f"in 'x[{used}]', or make it an argument with sizes=\"{used}\""
                 )
-
-        for label, dims in self.dims.items():
-            for expr in dims:
-                check(expr, f"'{label}'")
-        for label, shape in self.shapes.items():
-            if not callable(shape):
-                for expr in shape:
-                    check(expr, f"'{label}'")
-        if not callable(launch):
-            for expr in launch:
-                check(expr, "dim")
 
     def check_covers(self, covers: tuple[Cover, ...], launch: tuple[Expr, ...] | Callback) -> None:
         """Refuse what fits no call: an axis as long as the launch, indexed by a multiple of its coordinate."""
