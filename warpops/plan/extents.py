@@ -32,6 +32,11 @@ class Extents:
     """Axes whose indices aren't checked, with the reason."""
 
 
+def _runs_over(use: AxisUse) -> int | None:
+    """The coordinate that runs over an axis from its first element on, wherever it indexes it."""
+    return None if use.offset or use.guarded or use.mirrored else use.coordinate
+
+
 class _Deriver(Bounds):
     def __init__(
         self,
@@ -129,16 +134,13 @@ class _Deriver(Bounds):
         for leaf in self.arrays:
             if not self.given(leaf) or leaf.name in self.dims:
                 continue
-            axes = {
-                axis: use.coordinate
-                for axis, use in enumerate(self.uses(leaf))
-                if use.coordinate is not None and not use.offset and not use.guarded and not use.mirrored
+            self.implied[leaf.name] = {
+                axis: c for axis, use in enumerate(self.uses(leaf)) if (c := _runs_over(use)) is not None
             }
-            if axes:
-                self.implied[leaf.name] = {axis: c for axis, c in axes.items() if c is not None}
         for leaf in self.arrays:
-            if not self.optional(leaf):
-                for coordinate in self.implied.get(leaf.name, {}).values():
+            for axis, coordinate in self.implied.get(leaf.name, {}).items():
+                self.why.setdefault(f"dim {coordinate}", f"it indexes axis {axis} of '{leaf.label}'")
+                if not self.optional(leaf):
                     self.implicit.setdefault(coordinate, self.fresh_letter(coordinate))
 
     def fresh_letter(self, coordinate: int) -> str:
@@ -196,9 +198,8 @@ class _Deriver(Bounds):
                     continue
                 for axis, use in enumerate(self.uses(leaf)):
                     size = dims[axis]
-                    if use.coordinate != coordinate or use.offset or use.guarded or use.mirrored or size is None:
-                        continue
-                    found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
+                    if _runs_over(use) == coordinate and size is not None:
+                        found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
             if len(found) > 1:
                 self.check_names(())  # a size that nothing binds isn't one to choose
                 options = " or ".join(f"'{size}' ({why})" for size, why in found.items())
@@ -215,13 +216,6 @@ class _Deriver(Bounds):
                     f"no array's size says how many threads coordinate {coordinate} of wp.tid() has"
                     f"{self.outputs_of(coordinate)} ({self.kernel.file}:{self.kernel.line}). {self.advice(rank)}"
                 )
-            first = next(
-                f"it indexes axis {axis} of '{leaf.label}'"
-                for leaf in self.arrays
-                for axis, c in self.implied.get(leaf.name, {}).items()
-                if c == coordinate
-            )
-            self.why[f"dim {coordinate}"] = first
             sizes.append(name(self.implicit[coordinate]))
         return tuple(sizes)
 
@@ -229,11 +223,8 @@ class _Deriver(Bounds):
         """Axes under one coordinate agree: with the launch size where it was derived, else with each other."""
         derived = self.declaration.dim is None and not callable(launch)
         for leaf in self.arrays:
-            axes = self.implied.get(leaf.name)
-            if not axes:
-                continue
             dims: list[Expr | None] = [None] * leaf.ndim
-            for axis, coordinate in axes.items():
+            for axis, coordinate in self.implied.get(leaf.name, {}).items():
                 if derived and not callable(launch) and coordinate < len(launch):
                     dims[axis] = launch[coordinate]
                 elif coordinate in self.implicit:
