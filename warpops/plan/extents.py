@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..effects import AxisUse, Effects
+from ..effects import AxisUse, Effects, Premise
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature, Leaf
 from .bounds import Bounds, Cover, Reach
@@ -30,6 +30,24 @@ class Extents:
     why: dict[str, str] = field(default_factory=dict)
     uncovered: tuple[tuple[str, int, str], ...] = ()
     """Axes whose indices aren't checked, with the reason."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Schema names by label."""
+
+    def holds(self, premise: Premise) -> bool:
+        """Whether the declared and derived sizes say that a premise's two sizes are equal."""
+        left, right = premise.left, premise.right
+        if isinstance(left, tuple):
+            size = self._size(*left)
+        else:
+            size = None if callable(self.launch) or left >= len(self.launch) else self.launch[left]
+        if isinstance(right, tuple):
+            return size is not None and size == self._size(*right)
+        return size == (name(right) if isinstance(right, str) else integer(right))
+
+    def _size(self, label: str, axis: int) -> Expr | None:
+        array = self.names.get(label, label)
+        dims = self.dims.get(array) or self.shapes.get(array)
+        return None if dims is None or callable(dims) else dims[axis]
 
 
 def _runs_over(use: AxisUse) -> int | None:
@@ -96,6 +114,7 @@ class _Deriver(Bounds):
                 for leaf, axis, use in self.axes()
                 for reason in (*use.uncovered, *self.doubts(leaf, axis, use, launch))
             ),
+            names={leaf.label: leaf.name for leaf in self.kernel.leaves},
         )
 
     def read_brackets(self) -> None:

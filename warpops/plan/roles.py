@@ -39,7 +39,7 @@ def assign_roles(kernel: KernelSignature, declaration: Declaration, effects: Eff
     if right is None and declaration.signature is None and shaped:
         right = shaped
     scratch = [term.name for term in declaration.scratch]
-    _check_combinations(kernel, declaration, leaves, left, right or [], shaped, scratch)
+    _check_combinations(kernel, declaration, left, right or [], shaped, scratch)
 
     roles: dict[str, Role] = {}
     why: dict[str, str] = {}
@@ -63,11 +63,7 @@ def assign_roles(kernel: KernelSignature, declaration: Declaration, effects: Eff
             + "; ".join(unsure)
             + f". Say what is meant, for example\n    {_meanings(kernel, effects, roles, example)}"
         )
-    results = (
-        tuple(leaves[name].name for name in right)
-        if right is not None
-        else tuple(leaves[name].name for name in inferred)
-    )
+    results = tuple(leaves[name].name for name in (inferred if right is None else right))
     if not results and not any(role == "mutated" for role in roles.values()):
         raise SignatureError(
             f"{kernel.name}: the op has no output and mutates nothing ({kernel.file}:{kernel.line}). Name what it "
@@ -180,7 +176,6 @@ def _check_names(kernel: KernelSignature, declaration: Declaration, leaves: dict
 def _check_combinations(
     kernel: KernelSignature,
     declaration: Declaration,
-    leaves: dict[str, Leaf],
     left: list[str],
     right: list[str],
     shaped: list[str],

@@ -26,14 +26,15 @@ TESTS = {
 def check_opcheck(subject: Subject) -> list[Finding]:
     """``torch.library.opcheck``."""
     values = subject.copies(grad=subject.differentiable)
-    args, kwargs = subject.schema_arguments(values)
+    if subject.device is not None:
+        values["device"] = torch.device(subject.device)
     tests = list(TESTS)
     if _gives_nan(subject):
         why = "the op gives NaN, which is no equal of itself there; compiled code is compared on its own"
         subject.left_out.append((tests.pop(), why))
     with torch.set_grad_enabled(subject.differentiable):
         told: dict[str, Any] = torch.library.opcheck(
-            subject.op.overload, args, kwargs, test_utils=tests, raise_exception=False
+            subject.op.overload, (), values, test_utils=tests, raise_exception=False
         )
     return [
         Finding("opcheck", f"{test}: {TESTS.get(test, '')}\n{condensed(result)}")

@@ -87,20 +87,6 @@ class Subject:
             found[name] = value
         return found
 
-    def schema_arguments(self, values: Values) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of ``op.overload``: positional, and by keyword."""
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        for parameter in self.plan.parameters:
-            for slot in parameter.slots:
-                if parameter.keyword_only:
-                    named[slot.name] = values[slot.name]
-                else:
-                    positional.append(values[slot.name])
-        if self.plan.device_argument and self.device is not None:
-            named["device"] = torch.device(self.device)
-        return tuple(positional), named
-
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def call(self, values: Values, function: Callable[[Values], Any] | None = None) -> dict[str, torch.Tensor]:
