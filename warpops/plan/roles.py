@@ -87,9 +87,7 @@ def _declared(
         return "scratch", "declared as scratch"
     if right is not None and label in right:
         return ("inout", "declared on both sides") if label in left else ("output", "declared on the right")
-    if label in left and right is not None:
-        return "input", "declared on the left"
-    if label in left and declaration.mutates:
+    if label in left and (right is not None or declaration.mutates):
         return "input", "declared on the left"
     return None, ""
 
