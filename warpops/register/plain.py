@@ -16,7 +16,7 @@ from ..calls.dispatched import fake_plain, run_plain, run_plain_cast, run_plain_
 from ..calls.ways import Plain, by_name, plain_of
 from ..errors import SignatureError
 from ..private import torch_modes, torch_registry
-from ..sharding.rules import Rules
+from ..sharding.rules import rules
 from .custom import forget_custom_op
 from .unregister import Registered, Shim, is_there, newest, register, take_out, when_quiet
 
@@ -87,8 +87,7 @@ def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], _Lease]:
     implement(torch_modes.VMAP_KEY, run_plain_mapped, with_keyset=True)
     for key in torch_modes.AUTOCAST.values():
         implement(key, run_plain_cast)
-    rules = Rules(functools.partial(by_name.get, plain.name), "")
     operators.shims.append(Shim(fake_plain, plain))
     torch_registry.register_fake(library, plain.name, operators.shims[-1])
-    torch_registry.register_dispatch(library, plain.name, rules)
+    torch_registry.register_dispatch(library, plain.name, rules(functools.partial(by_name.get, plain.name), ""))
     return {basename: plain.overload}, plain.lease
