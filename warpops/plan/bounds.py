@@ -38,14 +38,15 @@ class Cover:
 
 @dataclass(frozen=True)
 class Reach:
-    """``array``'s axis must have at least as many elements as a constant index takes, or a loop whose variable indexes it."""
+    """``array``'s axis must have at least ``needed`` elements, which the kernel indexes ``how``, in words."""
 
     array: str
     axis: int
-    least: Limit
-    """A number; the int argument, or the other array's axis, that a loop runs over."""
-    computed: bool = False
-    """The index is computed, and known to be in bounds of an axis that long."""
+    needed: Limit
+    how: str
+    """With ``{}`` for the number, where that is known at the call alone."""
+    sure: bool = True
+    """False where the index is computed, and known to be in bounds of an axis that long."""
     limits: tuple[Limit, ...] = ()
     """No thread gets there unless each of these is above 0."""
 
@@ -65,6 +66,7 @@ class Bounds:
         return known.axes if known is not None and len(known.axes) == leaf.ndim else ()
 
     def axes(self) -> Iterator[tuple[Leaf, int, AxisUse]]:
+        """Each axis of each array, and how it is indexed."""
         for leaf in self.arrays:
             for axis, use in enumerate(self.uses(leaf)):
                 yield leaf, axis, use
@@ -130,28 +132,30 @@ class Bounds:
             return int(size.value) >= need.size
         return need.size == 1 and size is not None and not callable(launch) and size in launch
 
-    def reaches(self, launch: tuple[Expr, ...] | Callback) -> list[Reach]:
-        """What indices that know no coordinate take: by numbers first, then by loops over ints, then over other axes."""
-        found: list[Reach] = []
+    def reaches(self, launch: tuple[Expr, ...] | Callback) -> Iterator[Reach]:
+        """The indices that aren't a coordinate's: constants and computed ones, then those of loops."""
         for leaf, axis, use in self.axes():
             for need in use.needs:
                 if not need.doubt and not self.long_enough(leaf, axis, need, launch):
-                    found.append(Reach(leaf.name, axis, Limit(need.size), True, self.named(need.limits)))
-            least = max((c + 1 if c >= 0 else -c for c in use.constants), default=0)
-            if least and not self.long_enough(leaf, axis, Need(least), launch):
-                found.append(Reach(leaf.name, axis, Limit(least)))
+                    how, limits = f"where it takes at least {need.size}", self.named(need.limits)
+                    yield Reach(leaf.name, axis, Limit(need.size), how, sure=False, limits=limits)
+            if use.constants:
+                least = max(c + 1 if c >= 0 else -c for c in use.constants)
+                if not self.long_enough(leaf, axis, Need(least), launch):
+                    yield Reach(leaf.name, axis, Limit(least), f"with the constant {least - 1}")
         for leaf, axis, use in self.axes():
-            numbers = [number for number in use.int_loops if self.size_of(leaf, axis) != name(number)]
-            found += [Reach(leaf.name, axis, Limit(number)) for number in numbers]
+            for number in use.int_loops:
+                if self.size_of(leaf, axis) != name(number):
+                    yield Reach(leaf.name, axis, Limit(number), f"in a loop up to '{number}', which is {{}}")
         for leaf, axis, use in self.axes():
             size = self.size_of(leaf, axis)
             for label, other_axis in use.loops:
                 other = self.by_label.get(label)
-                if other is None or (other.name, other_axis) == (leaf.name, axis):
+                if other is None or (other, other_axis) == (leaf, axis):
                     continue
                 if size is None or size != self.size_of(other, other_axis):
-                    found.append(Reach(leaf.name, axis, Limit((other.name, other_axis))))
-        return found
+                    how = f"in a loop over axis {other_axis} of '{label}', which has {{}}"
+                    yield Reach(leaf.name, axis, Limit((other.name, other_axis)), how)
 
 
 def _says_more(one: Cover, other: Cover) -> bool:

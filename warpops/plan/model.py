@@ -327,8 +327,9 @@ class OpPlan:
     def sizing(self) -> tuple[Slot, ...]:
         """The ints that sizes depend on."""
         limits = [limit for cover in self.extents.covers for limit in cover.bounds]
-        limits += [limit for reach in self.extents.reaches for limit in (reach.least, *reach.limits)]
-        names = self.size_names | {limit.base for limit in limits if isinstance(limit.base, str)}
+        limits += [limit for reach in self.extents.reaches for limit in (reach.needed, *reach.limits)]
+        names = {limit.base for limit in limits if isinstance(limit.base, str)}
+        names |= self.size_names
         return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
 
     @cached_property
