@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..arguments.kinds import kind_of
+from ..calls.instances import Instance
 from ..errors import ArgumentError, GradientError
 from ..op import WarpOp
 from ..plan.model import OpPlan, Slot
@@ -70,9 +71,14 @@ class Subject:
         return bool(self.inputs) and bool(self.outputs) and self.gradient_error is None
 
     @property
+    def instance(self) -> Instance:
+        """The launches for the dtypes of this call."""
+        return self.op._instances.select(tuple(self.values.values()))
+
+    @property
     def concrete(self) -> OpPlan:
-        """The plan for the dtypes of this call."""
-        return self.op._instances.select(tuple(self.values.values())).plan
+        """Their plan."""
+        return self.instance.plan
 
     # --- arguments ----------------------------------------------------------------------------------------------------
 

@@ -18,11 +18,12 @@ def suspects_of(op: WarpOp, label: str) -> tuple[str, ...]:
     plan = op._plan
     if plan.gradient == "custom":
         assert op._backward is not None
-        given = op._backward.given
-        if isinstance(given, type(op)):
-            kernel = given._plan.kernel
-            return (f"{os.path.basename(kernel.file)}:{kernel.line}: `def {kernel.name}` (the option backward)",)
-        return (f"{_line_of(given)} (the registered backward)",)
+        if callable(op._backward.meaning):
+            return (f"{_line_of(op._backward.meaning)} (the registered backward)",)
+        given = plan.declaration.backward
+        given = given[0] if isinstance(given, tuple) else given
+        given = given.kernel if isinstance(given, WarpOp) else given
+        return (f"{_line_of(getattr(given, 'func', given))} (the option backward)",)
     if plan.gradient_why != OWN_ADJOINT:
         return (plan.gradient_why,)
     hazards = [h for h in plan.hazards if not h.arrays or label in h.arrays] or list(plan.hazards)
