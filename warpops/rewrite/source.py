@@ -109,6 +109,13 @@ def read(owner: Any) -> Source:
     return Source(made, code_of(owner), Names(names), local)
 
 
+def as_it_is(owner: Any) -> Source:
+    """The source as Warp has parsed it, to be looked at alone."""
+    code = code_of(owner)
+    parameters = code.func.__code__.co_varnames[: code.func.__code__.co_argcount]
+    return Source(function_tree(code.func.__name__, [], list(code.body)), code, Names(()), {*parameters, *code.bound})
+
+
 def function_tree(name: str, parameters: list[ast.arg], body: list[ast.stmt]) -> ast.FunctionDef:
     """A function definition."""
     arguments = ast.arguments([], parameters, None, [], [], None, [])
