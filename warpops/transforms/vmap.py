@@ -26,7 +26,7 @@ from ..register.registration import hidden_registration
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
 from .batched import batched_plan, element
-from .carried import carry
+from .carried import BATCHED, carry
 from .dims import batch_dims, empty_like, stacked, to_front, without
 from .exported import record
 from .functions import make_backward, make_forward
@@ -45,16 +45,13 @@ class Transforms:
         self,
         ways: Ways,
         registration: Any = None,
-        origin: Transforms | None = None,
-        batched: frozenset[str] = frozenset(),
         root: Ways | None = None,
         levels: tuple[str, ...] = (),
     ) -> None:
-        """Of an op; of a hidden one, with the ``registration`` that it holds. ``origin`` is the op whose arrays ``batched``
-        have no batch axis; ``root`` the op that a user made, and ``levels`` the way from it to this one: ``v:`` and the arrays
-        with a batch axis, ``d:`` and the inputs with a tangent (``f:`` where the results come too)."""
+        """Of an op; of a hidden one, with the ``registration`` that it holds. ``root`` is the op that a user made, ``levels`` the
+        way from it to this one: ``v:`` and the arrays with a batch axis, ``d:`` and the inputs with a tangent (``f:`` where
+        the results come too)."""
         self.ways, self.plan, self.name = ways, ways.plan, ways.name
-        self.origin, self.batched_names = origin, batched
         self.path: str = ways.key if registration is None else registration.name
         self.root, self.levels = root or ways, levels
         self.lease = ways.lease()
@@ -150,7 +147,7 @@ class Transforms:
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
                 levels = (*self.levels, level)
-                transforms = Transforms(registration.ways, registration, root=self.root, levels=levels)
+                transforms = Transforms(registration.ways, registration, self.root, levels)
                 found = self._tangents[key] = Tangent(transforms, instance.plan, made)
                 for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
                     warnings.warn(
@@ -168,7 +165,11 @@ class Transforms:
             tangent: Transforms = self.tangent(values, names, "a compiled derivative", results=kind == "f").transforms
             return tangent
         found = self.batched(values, [None] * len(values), set(names))
-        assert found is not None
+        if found is None:
+            raise ArgumentError(
+                f"{self.root.name}: a program was exported with vmap as one launch, which the kernel as it is now has no "
+                f"room for (Warp's arrays have four axes at most); export the program again"
+            )
         return found
 
     def run_forward(self, values: tuple[Any, ...]) -> Any:
@@ -315,11 +316,9 @@ class Transforms:
                     stacklevel=2,
                 )
                 return None
-        levels = (*self.levels, f"v:{','.join(sorted(names))}")
-        batched = Transforms(registration.ways, registration, self, names, self.root, levels)
-        registration.lease.transforms = (
-            batched  # for a vmap that the hidden op meets by itself: it knows where it is from
-        )
+        levels = (*self.levels, f"{BATCHED}{','.join(sorted(names))}")
+        # For a vmap that the hidden op meets by itself: it knows where it is from.
+        batched = registration.lease.transforms = Transforms(registration.ways, registration, self.root, levels)
         return batched
 
     def _loop(
