@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -119,22 +120,13 @@ class Builtins:
         return ast.unparse(_Term(self.scope, meaning, scalar).visit(ast.parse(term, mode="eval").body))
 
     def _by_component(
-        self,
-        by_parameter: Mapping[str, str],
-        parameters: list[str],
-        forms: list[Form],
-        kind: Any,
-        text: Callable[..., str],
+        self, terms: Mapping[str, str], parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
     ) -> Form:
         """The terms for each component of a vector or matrix."""
         scalar = scalar_of(kind)
         forms = [Form(f.text, f.type, f.tangent and self.scope.kept_tangent(f)) for f in map(self.scope.kept, forms)]
-        shape = tuple(kind._shape_)
-        places = [(i,) for i in range(shape[0])]
-        if len(shape) == 2:
-            places = [(i, j) for i in range(shape[0]) for j in range(shape[1])]  # type: ignore[misc]
         parts = []
-        for place in places:
+        for place in itertools.product(*map(range, kind._shape_)):
             index = ", ".join(map(str, place))
             items = [
                 Form(f"{f.text}[{index}]", scalar, f.tangent and f"{f.tangent}[{index}]") if _components(f.type) else f
@@ -142,8 +134,8 @@ class Builtins:
             ]
             meaning = {p: f.text for p, f in zip(parameters, items, strict=True)}
             meaning |= {f"d_{p}": f.tangent for p, f in zip(parameters, items, strict=True) if f.tangent is not None}
-            terms = [by_parameter[p] for p, f in zip(parameters, items, strict=True) if f.tangent is not None]
-            parts.append(summed([self._term(term, meaning, scalar) for term in terms if term]))
+            wanted = [terms[p] for p, f in zip(parameters, items, strict=True) if f.tangent is not None and terms[p]]
+            parts.append(summed([self._term(term, meaning, scalar) for term in wanted]))
         return Form(text(*(f.text for f in forms)), kind, f"{self.scope.type_text(kind)}({', '.join(parts)})")
 
     def _determinant(self, form: Form, kind: Any, text: Callable[..., str]) -> Form:
@@ -178,4 +170,4 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _components(kind: Any) -> int:
-    return math.prod(getattr(kind, "_shape_", ())) if hasattr(kind, "_shape_") else 0
+    return math.prod(getattr(kind, "_shape_", (0,)))

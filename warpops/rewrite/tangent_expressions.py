@@ -6,10 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from ..effects.names import is_static
 from ..effects.tables import row
 from ..private import warp_built
-from ..private.warp_source import lookup, member
 from ..private.warp_types import is_array
 from .source import dotted
 from .tangent_builtins import Builtins
@@ -27,8 +25,6 @@ class Expressions:
         """``function(overload, active)`` is the tangent of a user's function; ``stores(overload)``: it writes to arrays."""
         self.scope, self.function, self.stores = scope, function, stores
         self.builtins = Builtins(scope, self.users)
-        self.loses: set[str] = set()
-        """Array parameters without a tangent that values with one are stored into."""
         self._taken: dict[int, str] = {}
         """Indices that are evaluated already, by node."""
 
@@ -207,7 +203,7 @@ class Expressions:
             root: nothing else is evaluated in the statement.
         """
         called = self.called(node)
-        if called is None or self._is_python(node):
+        if called is None or self.scope.is_python(node):
             return [Form(self.scope.plain(node), kind)]
         function = called[0]
         if not root and not function.is_builtin() and self.stores(function):
@@ -246,15 +242,6 @@ class Expressions:
             forms.append(self.form(keyword.value))
             names.append(keyword.arg)
         return forms, names
-
-    def _is_python(self, node: ast.Call) -> bool:
-        """``wp.static`` that depends on an unrolled loop's variable."""
-        target: Any = None
-        if isinstance(node.func, ast.Name):
-            target = lookup(self.scope.code, node.func.id)
-        elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            target = member(lookup(self.scope.code, node.func.value.id), node.func.attr)
-        return is_static(target)
 
     # --- the user's functions -----------------------------------------------------------------------------------------
 
@@ -319,7 +306,7 @@ class Expressions:
         if root not in self.scope.typed.arguments:
             self.scope.activate(root)
         elif root not in self.scope.heads:
-            self.loses.add(root)
+            self.scope.loses.add(root)
 
 
 def is_impure(builtin: Any) -> bool:

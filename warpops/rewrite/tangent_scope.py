@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import warp as wp
 
-from ..effects.names import code_of
+from ..effects.names import code_of, is_static
 from ..private import warp_built, warp_types
-from ..private.warp_source import lookup
+from ..private.warp_source import lookup, meaning
 from ..private.warp_types import is_array, is_struct
 from .source import Names, indented, lines_of
 from .tangent_text import is_simple
@@ -28,7 +28,7 @@ class MixedArraysError(TangentError):
 
 
 class GrownError(Exception):
-    """A local turned out to have a tangent: what was written before doesn't know of it."""
+    """A local or a result turned out to have a tangent: what was written before doesn't know of it."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,18 @@ class Scope:
         """The tangent of each array among a kernel's arguments and their fields, by dotted name."""
         self.heads: frozenset[str] = frozenset()
         """A kernel's arguments: all arrays among them that it writes have a tangent."""
+        self.dropped: Collection[str] = ()
+        """A kernel's arrays that aren't stored to."""
+        self.written: Collection[str] = ()
+        """A kernel's arrays whose tangent is stored wherever the array is."""
+        self.extremes: Collection[str] = ()
+        """A kernel's arrays of maxima or minima, which are given as it leaves them."""
         self.results: list[bool] = []
         """Which results have a tangent, as far as is known."""
+        self.writes = False
+        """Tangents are written into arrays."""
+        self.loses: set[str] = set()
+        """Array parameters without a tangent that values with one are stored into."""
         self.packs = False
         """Several results are returned as one struct."""
         self._struct: tuple[list[Any], Any] | None = None
@@ -109,6 +119,7 @@ class Scope:
     def start(self) -> None:
         """Write anew, with what is known of the locals."""
         self._lines, self._rows, self._indent, self._locals = [], [], 1, 0
+        self.writes, self.loses = False, set()
 
     def add(self, line: str) -> None:
         self._lines.append("    " * self._indent + line)
@@ -153,10 +164,6 @@ class Scope:
         if name not in self.active:
             self.active.add(name)
             raise GrownError
-
-    def grown(self) -> None:
-        """A result has a tangent that wasn't known to have one."""
-        raise GrownError
 
     def local(self, text: str, hint: str = "t") -> str:
         """Keep an expression's value in a local of its own."""
@@ -230,6 +237,10 @@ class Scope:
     def plain_tree(self, node: ast.AST) -> Any:
         """The same as a fresh tree."""
         return _Plain(self).visit(_copied(node))
+
+    def is_python(self, node: ast.Call) -> bool:
+        """Whether a call is ``wp.static``, of what depends on an unrolled loop's variable."""
+        return is_static(meaning(self.code, node.func))
 
     def stored(self) -> set[str]:
         """The names that are assigned."""

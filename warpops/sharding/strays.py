@@ -14,7 +14,7 @@ from typing import Any
 
 from ..effects.names import Code, as_abstract, code_of, is_static, is_type
 from ..effects.values import Builtin
-from ..private.warp_source import declared_overloads, is_function, lookup, member
+from ..private.warp_source import declared_overloads, is_function, meaning
 
 
 class _StraysError(Exception):
@@ -169,7 +169,7 @@ class _Walk:
             raise self.fail(node, "wp.tid() is called more than once")
 
     def _call(self, node: ast.Call) -> None:
-        target = _resolve(self.code, node.func) if _root(node.func) not in self.assigned else None
+        target = meaning(self.code, node.func) if _root(node.func) not in self.assigned else None
         if is_static(target):
             return
         self._follow(node, target)
@@ -210,7 +210,7 @@ class _Walk:
         for statement in code.body:
             for node in ast.walk(statement):
                 if isinstance(node, ast.Call):
-                    target = _resolve(code, node.func) if _root(node.func) not in stored else None
+                    target = meaning(code, node.func) if _root(node.func) not in stored else None
                     if not is_static(target):
                         self._follow(call, target)
 
@@ -221,19 +221,6 @@ def _root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _resolve(code: Code, node: ast.AST) -> Any:
-    """What a name or a dotted name means to Warp; None for what isn't one."""
-    found = getattr(node, "warp_func", None)
-    if found is not None:
-        return found
-    if isinstance(node, ast.Name):
-        return lookup(code, node.id)
-    if isinstance(node, ast.Attribute):
-        owner = _resolve(code, node.value)
-        return member(owner, node.attr) if owner is not None else None
-    return None
-
-
 def _builtin_name(value: Any) -> str:
     """The name of one of Warp's builtins; empty for anything else."""
     found = as_abstract(value) if value is not None else None
@@ -241,4 +228,4 @@ def _builtin_name(value: Any) -> str:
 
 
 def _means_tid(code: Code, node: ast.AST) -> bool:
-    return _builtin_name(_resolve(code, node)) == "tid"
+    return _builtin_name(meaning(code, node)) == "tid"

@@ -139,23 +139,15 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
     dim: Any = (size,) if rank == 0 and not callable(launch) else None
     if dim is None:
         dim = _lifted_callable(launch, plan, batched, rank) if callable(launch) else (size, *launch)
-    own = plan.declaration
-    return Declaration(
-        signature="(batched)",
+    return plan.declaration.derive(
+        "(batched)",
         left=left,
         right=tuple(right),
         dim=dim,
         shapes=tuple(shapes),
         inits=tuple((slot.label, slot.init) for slot in plan.result_slots if slot.role == "output"),
         scratch=tuple(scratch),
-        sizes=own.sizes,
         optional=tuple(slot.label for slot in plan.arrays if slot.optional or slot.nullable),
-        nondiff=own.nondiff,
-        tensor_scalars=own.tensor_scalars,
-        null_with=own.null_with,
-        block_dim=own.block_dim,
-        tiled=own.tiled,
-        derived=True,
     )
 
 

@@ -26,6 +26,7 @@ from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import torch_modes, warp_code, warp_source
+from ..rewrite.flow import targets
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
@@ -212,30 +213,22 @@ def _is_constant(slot: Slot) -> bool:
 
 def _dropped(plan: OpPlan) -> frozenset[str]:
     """Outputs that the kernel only stores to: nobody asks the tangent kernel for them."""
-    tree = warp_source.tree_of(plan.kernel.kernel)
-    stores: dict[str, int] = {}
-    for node in ast.walk(tree):
-        target: ast.expr | None = None
-        if isinstance(node, (ast.Assign, ast.AugAssign)):
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(node, ast.AugAssign) and not isinstance(node.op, (ast.Add, ast.Sub)):
-                continue
-            target = target.value if isinstance(target, ast.Subscript) else None
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            called = node.value.func
-            if getattr(called, "attr", getattr(called, "id", "")) in ("atomic_add", "atomic_sub"):
-                target = node.value.args[0] if node.value.args else None
-        if isinstance(target, ast.Name):
-            stores[target.id] = stores.get(target.id, 0) + 1
-    uses: dict[str, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            uses[node.id] = uses.get(node.id, 0) + 1
-    return frozenset(
-        s.label
-        for s in plan.arrays
-        if s.role == "output" and not s.saved and stores.get(s.label) and stores[s.label] == uses.get(s.label)
-    )
+    nodes = list(ast.walk(warp_source.tree_of(plan.kernel.kernel)))
+    names = [n for n in nodes if isinstance(n, ast.Name)]
+    arrays = {id(array) for node in nodes for array in _stored_to(node)}
+    stored = {n.id for n in names if id(n) in arrays} - {n.id for n in names if id(n) not in arrays}
+    return frozenset(s.label for s in plan.arrays if s.role == "output" and not s.saved and s.label in stored)
+
+
+def _stored_to(node: ast.AST) -> list[ast.expr]:
+    """The array that a statement stores to or adds to."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        called = node.value.func
+        adds = getattr(called, "attr", getattr(called, "id", "")) in ("atomic_add", "atomic_sub")
+        return node.value.args[:1] if adds else []
+    if isinstance(node, ast.Assign) or (isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub))):
+        return [target.value for target in targets(node) if isinstance(target, ast.Subscript)]
+    return []
 
 
 # --- the declaration --------------------------------------------------------------------------------------------------
@@ -245,67 +238,56 @@ def _declaration(
     plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str], extremes: frozenset[str]
 ) -> Declaration:
     """What a user would have declared for the tangent kernel. ``extremes`` are given as the op left them."""
-    own = plan.declaration
     taken = Names(
-        {n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | plan.size_names | set(own.sizes)
+        {n for s in plan.slots for n in (s.name, s.label)}
+        | {*twins.values(), *plan.size_names, *plan.declaration.sizes}
     )
     dims = {s.name: _dims(s, taken, s.name in twins) for s in plan.arrays}
-    left, right, scratch = [], [], []
+    mutated = frozenset(s.label for s in plan.mutated)
+
+    def labels(slot: Slot, left_out: frozenset[str] = frozenset()) -> list[str]:
+        """An array and its tangent."""
+        return [n for n in (slot.label, twins.get(slot.name)) if n is not None and n not in left_out]
+
+    left: list[Term] = []
+    right: list[Term] = []
+    scratch: list[Term] = []
     shapes: list[tuple[str, Any]] = []
     inits: list[tuple[str, str | float]] = []
     for slot in plan.arrays:
+        shape = None if callable(slot.shape) else slot.shape
         if slot.label in extremes:
-            left.append(Term(slot.label, None if callable(slot.shape) else slot.shape))
-            continue
-        both = [slot.label, *([twins[slot.name]] if slot.name in twins else [])]
-        for label in both if slot.role != "mutated" else both[1:]:
-            if slot.is_input:
-                left.append(Term(label, dims[slot.name]))
-            elif slot.role == "scratch":
-                if slot.shape is None or callable(slot.shape):
-                    raise TangentError("the shape of scratch is computed")
-                scratch.append(Term(label, slot.shape))
+            left.append(Term(slot.label, shape))
+        elif slot.is_input:
+            left += [Term(label, dims[slot.name]) for label in labels(slot, mutated)]
+        elif slot.role == "scratch":
+            if shape is None:
+                raise TangentError("the shape of scratch is computed")
+            scratch += [Term(label, shape) for label in labels(slot)]
     for slot in (*plan.result_slots, *plan.mutated):
-        gone = dropped | extremes
-        both = [slot.label] if slot.label not in gone and slot.role != "mutated" else []
-        for label in [*both, *([twins[slot.name]] if slot.name in twins else [])]:
+        for label in labels(slot, dropped | extremes | mutated):
             if slot.changes:
                 right.append(Term(label, dims[slot.name]))
                 continue
             if callable(slot.shape):
-                right.append(Term(label))
                 shapes.append((label, _own_arguments(slot.shape, plan)))
-            else:
-                right.append(Term(label, tuple(slot.shape or ())))
+            right.append(Term(label, None if callable(slot.shape) else slot.shape or ()))
             inits.append((label, slot.init if label == slot.label or slot.init == "empty" else "zeros"))
+    given = [label for slot in plan.inputs if slot.optional for label in labels(slot)]
+    made = [label for slot in plan.arrays if slot.nullable for label in labels(slot)]
     constant = [twins[s.name] for s in plan.inputs if _is_constant(s) and s.name in twins]
-    launch = plan.extents.launch
-    return Declaration(
-        signature="(tangent)",
+    own, launch = plan.declaration, plan.extents.launch
+    return own.derive(
+        "(tangent)",
         left=tuple(left),
         right=tuple(right),
         dim=_own_arguments(launch, plan) if callable(launch) else launch,
         shapes=tuple(shapes),
         inits=tuple(inits),
-        mutates=own.mutates if own.mutates else tuple(s.label for s in plan.mutated),
+        mutates=own.mutates or tuple(s.label for s in plan.mutated),
         scratch=tuple(scratch),
-        sizes=own.sizes,
-        optional=(
-            *(n for s in plan.inputs if s.optional for n in (s.label, twins.get(s.name)) if n is not None),
-            *(
-                n
-                for s in plan.arrays
-                if s.nullable
-                for n in (s.label, twins.get(s.name))
-                if n in [t.name for t in right]
-            ),
-        ),
+        optional=(*given, *(label for label in made if label in [term.name for term in right])),
         nondiff=tuple(dict.fromkeys((*own.nondiff, *sorted(extremes), *constant))),
-        tensor_scalars=own.tensor_scalars,
-        null_with=own.null_with,
-        block_dim=own.block_dim,
-        tiled=own.tiled,
-        derived=True,
     )
 
 

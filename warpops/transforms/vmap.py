@@ -18,8 +18,9 @@ from ..arguments.kinds import kind_of
 from ..arguments.ran import latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
-from ..calls.ways import Ways, many, one_or_many
+from ..calls.ways import OwnBackward, Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
+from ..plan.model import OpPlan
 from ..private import locks, torch_modes
 from ..private.warp_code import unless_built
 from ..register.registration import hidden_registration
@@ -52,7 +53,6 @@ class Transforms:
         way from it to this one: ``v:`` and the arrays with a batch axis, ``d:`` and the inputs with a tangent (``f:`` where
         the results come too)."""
         self.ways, self.plan, self.name = ways, ways.plan, ways.name
-        self.path: str = ways.key if registration is None else registration.name
         self.root, self.levels = root or ways, levels
         self.lease = ways.lease()
         """Graphs that hold the functions below keep the op's operators."""
@@ -141,13 +141,10 @@ class Transforms:
             if found is None:
                 try:
                     made = tangent_plan(instance.plan, active, values=results)
-                    types = [slot.leaf.type_name for slot in instance.plan.slots]
                     unless_built(made.plan.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
-                    registration = hidden_registration(made.plan, self.name, (self.path, level, types), Transforms)
+                    transforms = self._hidden(made.plan, level)
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
-                levels = (*self.levels, level)
-                transforms = Transforms(registration.ways, registration, self.root, levels)
                 found = self._tangents[key] = Tangent(transforms, instance.plan, made)
                 for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
                     warnings.warn(
@@ -156,6 +153,14 @@ class Transforms:
                         stacklevel=2,
                     )
         return found
+
+    def _hidden(self, plan: OpPlan, level: str, backward: OwnBackward | None = None) -> Transforms:
+        """The op of a plan that was made of this one's, one level further on."""
+        identity = (self.ways.key, level, [slot.leaf.type_name for slot in plan.slots])
+        registration = hidden_registration(plan, self.name, identity, Transforms, backward)
+        made = Transforms(registration.ways, registration, self.root, (*self.levels, level))
+        registration.lease.transforms = made  # for transforms that it meets by itself: it knows where it is from
+        return made
 
     def at(self, level: str, values: tuple[Any, ...]) -> Transforms:
         """The hidden op one level further on."""
@@ -298,27 +303,23 @@ class Transforms:
                 self._batched[key] = self._make_batched(instance.plan, key[1], values)
             return self._batched[key]
 
-    def _make_batched(self, plan: Any, names: frozenset[str], values: tuple[Any, ...]) -> Transforms | None:
+    def _make_batched(self, plan: OpPlan, names: frozenset[str], values: tuple[Any, ...]) -> Transforms | None:
         try:
             made = batched_plan(plan, names)
-            identity = (self.path, sorted(names), [slot.leaf.type_name for slot in made.slots])
             backward = mapped_backward(self.ways, names) if plan.gradient == "custom" else None
-            registration = hidden_registration(made, self.name, identity, Transforms, backward)
+            batched = self._hidden(made, f"{BATCHED}{','.join(sorted(names))}", backward)
         except UnbatchableError:
             return None
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
         if device.type in ("cpu", "cuda"):
             try:
-                registration.instances.only.launcher.preload(device)  # type: ignore[union-attr]
+                batched.ways.instances.only.launcher.preload(device)  # type: ignore[union-attr]
             except Exception as error:  # whatever Warp's code generation and compilers raise
                 warnings.warn(
                     f"{self.name}: Warp can't compile the kernel that vmap would launch once, so vmap loops: {error}",
                     stacklevel=2,
                 )
                 return None
-        levels = (*self.levels, f"{BATCHED}{','.join(sorted(names))}")
-        # For a vmap that the hidden op meets by itself: it knows where it is from.
-        batched = registration.lease.transforms = Transforms(registration.ways, registration, self.root, levels)
         return batched
 
     def _loop(
@@ -352,14 +353,12 @@ class Transforms:
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
         named = dict(zip(self.plan.arguments, values, strict=True))
         sources = [named[s.name] for s in self.plan.gradients if named[s.name] is not None]
-        made = tuple(
-            # No element, so no value; but a graph behind it, as behind any result.
-            sum((0.0 * v.sum().to(r.dtype) for v in sources), torch.empty((0, *r.shape), dtype=r.dtype, device=device))
-            if slot.differentiable
-            else torch.empty((0, *r.shape), dtype=r.dtype, device=device)
-            for slot, r in zip(self.plan.returned, many(found), strict=True)
-        )
-        return stacked(one_or_many(made))
+        made = []
+        for slot, r in zip(self.plan.returned, many(found), strict=True):
+            made.append(torch.empty((0, *r.shape), dtype=r.dtype, device=device))
+            if slot.differentiable:  # no element, so no value; but a graph behind it, as behind any result
+                made[-1] = sum((0.0 * v.sum().to(r.dtype) for v in sources), made[-1])
+        return stacked(one_or_many(tuple(made)))
 
     def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
