@@ -53,7 +53,7 @@ class TangentProgram(Program):
 
         run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
         run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
-        arguments = [*types.items(), *((twin, _type_at(types, label)) for label, twin in twins.items())]
+        arguments = [*types.items(), *((twin, warp_types.type_at(types, label)) for label, twin in twins.items())]
         super().__init__(run, arguments, of.makers)
         self.defined_with(of)
 
@@ -94,14 +94,6 @@ def _make(
     wanted = {label: names.fresh(f"tangent_{label.replace('.', '_')}") if label in twins else None for label in every}
     taken = tuple(label for label in every if wanted[label] is not None)
     return tangent_kernel(kernel, wanted, frozenset(), written), taken
-
-
-def _type_at(types: Mapping[str, Any], label: str) -> Any:
-    head, *rest = label.split(".")
-    found = types[head]
-    for part in rest:
-        found = (warp_types.struct_fields(found) or {})[part]
-    return found
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------

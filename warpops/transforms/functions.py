@@ -161,24 +161,20 @@ def make_backward(transforms: Any) -> Any:
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             values = saved(ctx)
+            asked = [bool(need) for need in ctx.needs_input_grad]
             active = {s.name: g for s, g in zip(plan.gradients, grads, strict=True) if g is not None}
             result: list[Any] = [None] * (first + len(plan.cotangents) + 1)
             if not active:
                 return tuple(result)
-            given = dict(zip(known, values, strict=False))
-            cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
-            cotangents = {s: v for s, v in cotangents.items() if v is not None}
-            tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
-            if any(ctx.needs_input_grad[first : first + len(plan.cotangents)]):
-                found = tangent.call(given, active)
+            if any(asked[first:]):
+                tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
+                found = tangent.call(dict(zip(known, values, strict=False)), active)
                 again(ctx)
-                for k, slot in enumerate(plan.cotangents):
-                    if ctx.needs_input_grad[first + k]:
-                        result[first + k] = found.get(slot.name)
-            wanted = frozenset(arguments[p] for p in positions if ctx.needs_input_grad[p])
+                for place, slot in enumerate(plan.cotangents, first):
+                    result[place] = found.get(slot.name) if asked[place] else None
+            wanted = frozenset(arguments[p] for p in positions if asked[p])
             if wanted:
-                found = tangent.gradient(given, active, cotangents, wanted)
-                again(ctx)
+                found = second(ctx, values, active, "double backward", wanted)
                 for position in positions:
                     result[position] = found.get(arguments[position])
             return tuple(result)
@@ -195,13 +191,7 @@ def make_backward(transforms: Any) -> Any:
                 again(ctx)
                 made = {s.name: g for s, g in zip(plan.gradients, found, strict=True) if g is not None}
             if active:
-                given = dict(zip(known, values, strict=False))
-                cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
-                cotangents = {s: v for s, v in cotangents.items() if v is not None}
-                tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "jvp of the backward")
-                found = tangent.gradient(given, active, cotangents, wanted)
-                again(ctx)
-                for slot, grad in found.items():
+                for slot, grad in second(ctx, values, active, "jvp of the backward", wanted).items():
                     made[slot] = made[slot] + grad if slot in made else grad
             for slot, position in zip(plan.gradients, positions, strict=True):
                 if slot.name in wanted and slot.name not in made and values[position] is not None:
@@ -211,6 +201,17 @@ def make_backward(transforms: Any) -> Any:
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
             return transforms.map_backward(info, in_dims, values)
+
+    def second(
+        ctx: Any, values: list[Any], active: dict[str, Any], what: str, wanted: frozenset[str]
+    ) -> dict[str, Any]:
+        """The derivative of the gradients along ``active``, by the inputs."""
+        given = dict(zip(known, values, strict=False))
+        cotangents = {s.name: v for s, v in zip(plan.cotangents, values[first:], strict=True) if v is not None}
+        tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), what)
+        found: dict[str, Any] = tangent.gradient(given, active, cotangents, wanted)
+        again(ctx)
+        return found
 
     def saved(ctx: Any) -> list[Any]:
         values: list[Any] = [None] * (first + len(plan.cotangents))

@@ -277,7 +277,9 @@ class Transforms:
         self, batched: Transforms, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int
     ) -> tuple[Any, ...]:
         """The arguments of the batched op."""
-        integral = {s.name for s in batched.plan.inputs if kind_of(s).several and _kind(s) == "int"}
+        integral = {
+            s.name for s in batched.plan.inputs if kind_of(s).several and s.leaf.scalar and s.leaf.scalar.kind == "int"
+        }
         moved = []
         for name, value, dim in zip(self.plan.arguments, values, dims, strict=True):
             if name in names:
@@ -374,7 +376,3 @@ class Transforms:
             again, _ = self._map_kernel(info, in_dims, values)
             rest = tuple(again[count:])
         return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
-
-
-def _kind(slot: Any) -> str | None:
-    return slot.leaf.scalar.kind if slot.leaf.scalar is not None else None
