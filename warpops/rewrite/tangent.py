@@ -148,10 +148,9 @@ class _Maker:
             TangentError: it has none.
         """
         key = (function, active)
-        found = self._functions.get(key)
-        if found is None:
-            found = self._functions[key] = self._make(function, active)
-        return found
+        if key not in self._functions:
+            self._functions[key] = self._make(function, active)
+        return self._functions[key]
 
     def _make(self, function: Any, active: tuple[bool, ...]) -> TangentFunction:
         _check(function)

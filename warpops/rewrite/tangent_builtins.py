@@ -30,7 +30,6 @@ class Builtins:
         self, node: ast.AST, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
     ) -> list[Form]:
         """A builtin of which an argument has a tangent."""
-        scope = self.scope
         if name == "mul" and all(warp_built.is_transform(f.type) for f in forms):
             name = "transform_multiply"
         if name in ("div", "div_approx") and _components(forms[1].type):
@@ -58,7 +57,7 @@ class Builtins:
             return [self._by_component(known.terms, parameters, forms, kind, text)]
         if known.terms:
             return [self._summed(known, parameters, forms, kind, text)]
-        raise scope.refuse(node, f"'{name}' has no tangent rule")
+        raise self.scope.refuse(node, f"'{name}' has no tangent rule")
 
     def _linear(
         self, node: ast.AST, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]

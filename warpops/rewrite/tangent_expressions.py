@@ -12,7 +12,7 @@ from ..private.warp_types import is_array
 from .source import dotted
 from .tangent_builtins import Builtins
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
-from .tangent_text import atom, is_cheap, joined
+from .tangent_text import atom, given, is_cheap, joined
 from .tangent_tiles import mapped
 
 
@@ -231,17 +231,9 @@ class Expressions:
         return self.builtins.derive(node, function.key, parameters, forms, kind, text)
 
     def _arguments(self, node: ast.Call) -> tuple[list[Form], list[str | None]]:
-        forms: list[Form] = []
-        names: list[str | None] = []
-        for argument in node.args:
-            if isinstance(argument, ast.Starred):
-                raise self.scope.refuse(node, "a call with a starred argument has no tangent rule")
-            forms.append(self.form(argument))
-            names.append(None)
-        for keyword in node.keywords:
-            forms.append(self.form(keyword.value))
-            names.append(keyword.arg)
-        return forms, names
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            raise self.scope.refuse(node, "a call with a starred argument has no tangent rule")
+        return [self.form(a) for a in given(node)], [*(None for _ in node.args), *(k.arg for k in node.keywords)]
 
     # --- the user's functions -----------------------------------------------------------------------------------------
 
@@ -252,7 +244,7 @@ class Expressions:
             return False
         if called[0].native_snippet is None and not self.stores(called[0]):
             return False
-        arrays = [a for a in (*node.args, *(k.value for k in node.keywords)) if is_array(self.scope.typed.type_of(a))]
+        arrays = [a for a in given(node) if is_array(self.scope.typed.type_of(a))]
         return any(self.form(a).tangent is not None for a in arrays)
 
     def users(
@@ -261,8 +253,9 @@ class Expressions:
         """A call of a user's function: its tangent function returns values, then tangents."""
         scope = self.scope
         parameters = list(function.input_types)
-        places = {n or p: f for n, p, f in zip(names or [None] * len(forms), parameters, forms, strict=False)}
-        plain = [f"{n}={f.text}" if n else f.text for n, f in zip(names or [None] * len(forms), forms, strict=True)]
+        names = names or [None] * len(forms)
+        places = {n or p: f for n, p, f in zip(names, parameters, forms, strict=False)}
+        plain = [f"{n}={f.text}" if n else f.text for n, f in zip(names, forms, strict=True)]
         kinds = kind if isinstance(kind, list) else [kind] if kind is not None else []
         own = scope.plain(node.func) if isinstance(node, ast.Call) else ""
         active = tuple(p in places and places[p].tangent is not None for p in parameters)

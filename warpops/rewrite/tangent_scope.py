@@ -81,10 +81,8 @@ class Scope:
         self.code = code_of(owner)
         used = {n.id for n in ast.walk(typed.tree) if isinstance(n, ast.Name)} | set(typed.arguments)
         self.names = Names(used | {typed.tree.name})
-        self._locals = 0
         self.given: dict[str, Any] = {}
         """Free names of the text that aren't the user's."""
-        self._given_names: dict[int, str] = {}
         self.active: set[str] = set()
         """Locals that have a tangent somewhere."""
         self.twins: dict[str, str] = {}
@@ -100,30 +98,27 @@ class Scope:
         """A kernel's arrays of maxima or minima, which are given as it leaves them."""
         self.results: list[bool] = []
         """Which results have a tangent, as far as is known."""
-        self.writes = False
-        """Tangents are written into arrays."""
-        self.loses: set[str] = set()
-        """Array parameters without a tangent that values with one are stored into."""
         self.packs = False
         """Several results are returned as one struct."""
         self._struct: tuple[list[Any], Any] | None = None
-        self._lines: list[str] = []
-        self._rows: list[int] = []
         self.row = 0
         """The line of the user's that is written about."""
-        self._indent = 1
+        self.start()
         self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self.stored() else self.give(wp, "warp")
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Write anew, with what is known of the locals."""
-        self._lines, self._rows, self._indent, self._locals = [], [], 1, 0
-        self.writes, self.loses = False, set()
+        self._lines: list[tuple[str, int]] = []
+        self._indent, self._locals = 1, 0
+        self.writes = False
+        """Tangents are written into arrays."""
+        self.loses: set[str] = set()
+        """Array parameters without a tangent that values with one are stored into."""
 
     def add(self, line: str) -> None:
-        self._lines.append("    " * self._indent + line)
-        self._rows.append(self.row)
+        self._lines.append(("    " * self._indent + line, self.row))
 
     @contextlib.contextmanager
     def block(self, header: str) -> Iterator[None]:
@@ -138,18 +133,19 @@ class Scope:
     def text(self, name: str, parameters: Iterable[str]) -> str:
         """The function as text."""
         head = f"def {name}({', '.join(parameters)}):"
-        body = ast.parse("\n".join([head, *(self._lines or ["    pass"])])).body[0].body  # type: ignore[attr-defined]
+        lines = self._lines or [("    pass", 0)]
+        body = ast.parse("\n".join([head, *(line for line, _ in lines)])).body[0].body  # type: ignore[attr-defined]
         for node in (n for statement in body for n in ast.walk(statement) if isinstance(n, ast.stmt)):
-            node.lineno = self._rows[node.lineno - 2] if self._rows else 0
+            node.lineno = lines[node.lineno - 2][1]
         return "\n".join([head, *indented(lines_of(body, self.typed.tree.name))])
 
     # --- names --------------------------------------------------------------------------------------------------------
 
     def give(self, value: Any, name: str) -> str:
         """A free name that stands for an object."""
-        found = self._given_names.get(id(value))
+        found = next((n for n, other in self.given.items() if other is value), None)
         if found is None:
-            found = self._given_names[id(value)] = self.names.fresh(name)
+            found = self.names.fresh(name)
             self.given[found] = value
         return found
 

@@ -10,6 +10,7 @@ from .flow import root
 from .source import dotted
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, GrownError, Scope, has_tangent, holds_arrays
+from .tangent_text import given
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""
@@ -79,13 +80,9 @@ class Statements:
         called = self.scope.typed.called.get(id(value))
         if called is not None and called[0].key in FRESH_ARRAYS:
             return form.text
-        if isinstance(value, ast.Call) and not any(map(holds_arrays, self._given(value))):
+        if isinstance(value, ast.Call) and not any(holds_arrays(self.scope.typed.type_of(a)) for a in given(value)):
             return self.scope.blank(form.type)  # a new struct
         return self.scope.zero(form.type, node)
-
-    def _given(self, call: ast.Call) -> list[Any]:
-        """The types of a call's arguments."""
-        return [self.scope.typed.type_of(a) for a in (*call.args, *(k.value for k in call.keywords))]
 
     def _several(self, node: ast.Assign, target: ast.Tuple, kind: Any) -> None:
         """``a, b = ...``"""

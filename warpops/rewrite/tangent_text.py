@@ -10,6 +10,11 @@ def parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
+def given(call: ast.Call) -> list[ast.expr]:
+    """A call's arguments."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
 def is_simple(text: str) -> bool:
     """Whether an expression may stand twice: a name, a field, a number."""
     node = parsed(text)

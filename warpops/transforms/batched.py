@@ -7,6 +7,7 @@ mapped again where transforms are nested), but hidden.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -162,18 +163,22 @@ def _lifted_callable(
 
     def lifted(**given: Any) -> tuple[int, ...]:
         sizes: list[int] = []
-        values = {}
+
+        def single(slot: Slot, value: Any) -> Any:
+            if slot.name not in batched or value is None:
+                return value
+            sizes.append(int(value.shape[0]))
+            return element(value)
+
         for parameter in plan.parameters:
-            value = given[parameter.name]
-            if parameter.struct:
-                for slot in parameter.slots:
-                    value = _element_field(value, slot, slot.name in batched, sizes)
-            elif parameter.slots[0].name in batched and value is not None:
-                sizes.append(int(value.shape[0]))
-                value = element(value)
-            values[parameter.name] = value
+            for slot in parameter.slots if parameter.struct else ():  # the namespaces are the call's own
+                *path, last = slot.leaf.path[1:]
+                owner = functools.reduce(getattr, path, given[parameter.name])
+                setattr(owner, last, single(slot, getattr(owner, last)))
+            if not parameter.struct:
+                given[parameter.name] = single(parameter.slots[0], given[parameter.name])
         try:
-            result = function(**asked_for(function, values))
+            result = function(**asked_for(function, given))
             dims = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         except Exception as error:  # whatever the user's function raises, the loop raises it again, or doesn't
             raise UnbatchableError("a callable needs data, or failed") from error
@@ -188,18 +193,6 @@ def element(value: torch.Tensor, dim: int = 0) -> torch.Tensor:
     shape, stride = list(value.shape), list(value.stride())
     del shape[dim], stride[dim]
     return torch.empty_strided(shape, stride, dtype=value.dtype, device="meta")
-
-
-def _element_field(root: Any, slot: Slot, batched: bool, sizes: list[int]) -> Any:
-    """``root`` with one field replaced by its element; the namespaces are the call's own, so they are changed."""
-    node = root
-    for part in slot.leaf.path[1:-1]:
-        node = getattr(node, part)
-    value = getattr(node, slot.leaf.path[-1])
-    if batched and value is not None:
-        sizes.append(int(value.shape[0]))
-        setattr(node, slot.leaf.path[-1], element(value))
-    return root
 
 
 # --- the decisions ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,20 +32,12 @@ from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
 
 
-@dataclass(frozen=True)
-class TangentPlan:
-    """The plan of a tangent op, and what its arguments and results stand for."""
-
-    plan: OpPlan
-    twins: Mapping[str, str]
-    """By a slot of the op: the slot of the tangent op that is its tangent."""
-
-
 class Tangent:
     """The tangent op of one op, for the inputs that have a tangent."""
 
-    def __init__(self, transforms: Any, plan: OpPlan, made: TangentPlan) -> None:
-        self.transforms, self.twins = transforms, made.twins
+    def __init__(self, transforms: Any, plan: OpPlan, twins: Mapping[str, str]) -> None:
+        """``twins``: by a slot of the op, the slot of the tangent op that is its tangent."""
+        self.transforms, self.twins = transforms, twins
         self.results = [slot.name for slot in plan.cotangents]
 
     def call(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,8 +117,8 @@ class Tangent:
         return tuple(given[name] for name in self.transforms.plan.arguments)
 
 
-def tangent_plan(plan: OpPlan, active: frozenset[str], *, values: bool = False) -> TangentPlan:
-    """The plan of the tangent op of a concrete op.
+def tangent_plan(plan: OpPlan, active: frozenset[str], *, values: bool = False) -> tuple[OpPlan, Mapping[str, str]]:
+    """The plan of the tangent op of a concrete op, and the slot of it that is a slot's tangent.
 
     Args:
         plan: the op's.
@@ -144,7 +136,7 @@ def tangent_plan(plan: OpPlan, active: frozenset[str], *, values: bool = False) 
         return _plan(plan, None, values)
 
 
-def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> TangentPlan:
+def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> tuple[OpPlan, Mapping[str, str]]:
     """``active``: None for all float arrays."""
     names = Names({*(s.name for s in plan.slots), *(s.label for s in plan.slots)})
     twins = {s.name: names.fresh(f"tangent_{s.name}") for s in plan.arrays if _has_twin(s, active)}
@@ -152,9 +144,8 @@ def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> TangentP
     if plan.kernel.program:
         tangents = {label: twin for label, twin in by_label.items() if twin is not None}
         zero = frozenset(s.label for s in plan.fresh if s.init != "empty")
-        return TangentPlan(
-            plan.kernel.kernel.tangent(tangents, zero).plan(_declaration(plan, twins, frozenset(), frozenset())), twins
-        )
+        program = plan.kernel.kernel.tangent(tangents, zero)
+        return program.plan(_declaration(plan, twins, frozenset(), frozenset())), twins
     dropped = frozenset[str]() if values else _dropped(plan)
     written = frozenset(s.label for s in plan.arrays if s.role == "output")
     extremes = frozenset(s.label for s in plan.extremes)
@@ -166,7 +157,7 @@ def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> TangentP
         raise TangentError(str(error)) from error
     # A twin is null where its array is, which the kernel asks.
     slots = tuple(replace(s, unasked=()) if s.label in twins.values() else s for s in made.slots)
-    return TangentPlan(replace(made, slots=slots), twins)
+    return replace(made, slots=slots), twins
 
 
 def why_none(plan: OpPlan) -> str | None:

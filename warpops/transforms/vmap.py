@@ -34,8 +34,6 @@ from .functions import make_backward, make_forward
 from .own_rules import mapped_backward, mapped_results
 from .tangents import Tangent, refused, tangent_plan, unbuilt
 
-VmapRule = Callable[..., tuple[Any, Any]]
-
 _lock = locks.reentrant()
 
 
@@ -53,6 +51,7 @@ class Transforms:
         way from it to this one: ``v:`` and the arrays with a batch axis, ``d:`` and the inputs with a tangent (``f:`` where
         the results come too)."""
         self.ways, self.plan, self.name = ways, ways.plan, ways.name
+        self.path: str = ways.key if registration is None else registration.name
         self.root, self.levels = root or ways, levels
         self.lease = ways.lease()
         """Graphs that hold the functions below keep the op's operators."""
@@ -140,13 +139,14 @@ class Transforms:
             found = self._tangents.get(key)
             if found is None:
                 try:
-                    made = tangent_plan(instance.plan, active, values=results)
-                    unless_built(made.plan.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
-                    transforms = self._hidden(made.plan, level)
+                    made, twins = tangent_plan(instance.plan, active, values=results)
+                    unless_built(made.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
+                    types = [slot.leaf.type_name for slot in instance.plan.slots]
+                    transforms = self._hidden(made, level, (self.path, level, types))
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
-                found = self._tangents[key] = Tangent(transforms, instance.plan, made)
-                for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
+                found = self._tangents[key] = Tangent(transforms, instance.plan, twins)
+                for hazard in made.hazards[:1] if not instance.plan.hazards else ():
                     warnings.warn(
                         f"{self.name}: second derivatives may be wrong: {hazard.advised} ({hazard.site} of the tangent kernel)",
                         GradientWarning,
@@ -154,9 +154,10 @@ class Transforms:
                     )
         return found
 
-    def _hidden(self, plan: OpPlan, level: str, backward: OwnBackward | None = None) -> Transforms:
+    def _hidden(
+        self, plan: OpPlan, level: str, identity: tuple[Any, ...], backward: OwnBackward | None = None
+    ) -> Transforms:
         """The op of a plan that was made of this one's, one level further on."""
-        identity = (self.ways.key, level, [slot.leaf.type_name for slot in plan.slots])
         registration = hidden_registration(plan, self.name, identity, Transforms, backward)
         made = Transforms(registration.ways, registration, self.root, (*self.levels, level))
         registration.lease.transforms = made  # for transforms that it meets by itself: it knows where it is from
@@ -193,48 +194,52 @@ class Transforms:
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
-    def map_forward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The vmap rule of the forward."""
+    def map_forward(
+        self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...], *, public: bool = False
+    ) -> tuple[Any, Any]:
+        """The vmap rule of the forward. ``public``: of the op itself, by operators alone, so that it can be traced."""
         if self.plan.mutated:
             self.refuse_mutation()
-        if self.ways.vmap is not None:
-            return self._own_rule(self.ways.vmap, info, in_dims, values)
-        return self._map_kernel(info, in_dims, values)
+        if public:
+            refuse_numbers(self.ways, values)
+        if self.ways.vmap is None:
+            return self._map_kernel(info, in_dims, values, public)
+        found = self.ways.vmap(info, tuple(in_dims), *values)
+        outputs, out_dims = mapped_results(self.name, self.plan, info.batch_size, found)
+        count, scratch = len(self.plan.results), self.plan.scratch
+        if public or not scratch:
+            return outputs, out_dims
+        if count == 1:
+            outputs, out_dims = (outputs,), (out_dims,)
+        rest: tuple[Any, ...] = (None,) * len(scratch)
+        if any(slot.saved for slot in scratch) and self.plan.gradient == "adjoint":
+            again, _ = self._map_kernel(info, in_dims, values, public)  # for the scratch that backward needs
+            rest = tuple(again[count:])
+        return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
 
-    def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+    def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...], public: bool) -> tuple[Any, Any]:
         dims = batch_dims(in_dims, values)
         names = self._names(values, dims)
         batched = self.batched(values, dims, names)
         if batched is not None:
             try:
-                results = batched.forward_function.apply(*self._lead(batched, values, dims, names, info.batch_size))
+                return stacked(
+                    batched._raw_or_public(self._lead(batched, values, dims, names, info.batch_size), public)
+                )
             except (ArgumentError, UnbatchableError):
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
-            else:
-                return stacked(results)
         if info.batch_size == 0:
             return self._empty_forward(dims, values)
-        return self._loop(self.forward_function.apply, info.batch_size, dims, values)
+        return self._loop(lambda *one: self._raw_or_public(one, public), info.batch_size, dims, values)
 
-    def map_public(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The vmap rule of the public op: of operators alone, so that it can be traced."""
-        if self.plan.mutated:
-            self.refuse_mutation()
-        refuse_numbers(self.ways, values)
-        if self.ways.vmap is not None:
-            return mapped_results(self.name, self.plan, info.batch_size, self.ways.vmap(info, tuple(in_dims), *values))
-        dims = batch_dims(in_dims, values)
-        names = self._names(values, dims)
-        batched = self.batched(values, dims, names)
-        if batched is None and info.batch_size == 0:
-            return self._empty_forward(dims, values)
-        if batched is None:
-            return self._loop(lambda *one: self.ways.call_public(one), info.batch_size, dims, values)
-        moved = self._lead(batched, values, dims, names, info.batch_size)
-        if torch_modes.lowering_export() and not torch_modes.is_vmapped(moved):
-            return stacked(record(batched, moved))
-        return stacked(batched.ways.call_public(moved))
+    def _raw_or_public(self, arguments: tuple[Any, ...], public: bool) -> Any:
+        """The forward function, or the public op."""
+        if not public:
+            return self.forward_function.apply(*arguments)
+        if self.levels and torch_modes.lowering_export() and not torch_modes.is_vmapped(arguments):
+            return record(self, arguments)
+        return self.ways.call_public(arguments)
 
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
@@ -309,7 +314,8 @@ class Transforms:
         try:
             made = batched_plan(plan, names)
             backward = mapped_backward(self.ways, names) if plan.gradient == "custom" else None
-            batched = self._hidden(made, f"{BATCHED}{','.join(sorted(names))}", backward)
+            identity = (self.path, sorted(names), [slot.leaf.type_name for slot in made.slots])
+            batched = self._hidden(made, f"{BATCHED}{','.join(sorted(names))}", identity, backward)
         except UnbatchableError:
             return None
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
@@ -361,18 +367,3 @@ class Transforms:
             if slot.differentiable:  # no element, so no value; but a graph behind it, as behind any result
                 made[-1] = sum((0.0 * v.sum().to(r.dtype) for v in sources), made[-1])
         return stacked(one_or_many(tuple(made)))
-
-    def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
-        found = rule(info, tuple(in_dims), *values)
-        outputs, out_dims = mapped_results(self.name, self.plan, info.batch_size, found)
-        count, scratch = len(self.plan.results), self.plan.scratch
-        if not scratch:
-            return outputs, out_dims
-        if count == 1:
-            outputs, out_dims = (outputs,), (out_dims,)
-        rest: tuple[Any, ...] = (None,) * len(scratch)
-        if any(slot.saved for slot in scratch) and self.plan.gradient == "adjoint":
-            again, _ = self._map_kernel(info, in_dims, values)
-            rest = tuple(again[count:])
-        return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
