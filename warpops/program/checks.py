@@ -174,17 +174,6 @@ def warn_once(key: tuple[str, str], message: str) -> None:
         warnings.warn(message, GradientWarning, stacklevel=2)
 
 
-def advice_on(name: str) -> str:
-    """What to do in place of a call that a program can't make."""
-    if " by a name " in name:
-        return f"write wp.{name.partition(' ')[0]}, which the op can follow"
-    return {
-        "Launch.launch": "recorded launches aren't seen by the op; call wp.launch",
-        "Tape.__enter__": "the op differentiates a program by itself; leave the tape out",
-        "Thread.start": "launches of another thread aren't seen by the op; launch in the program's own",
-    }.get(name, "take plain arrays")
-
-
 def _int_of(value: Any) -> int | None:
     if isinstance(value, (wp.array, float, bool)) or value is None:
         return None

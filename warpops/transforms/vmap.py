@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..arguments.kinds import kind_of
 from ..arguments.ran import latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
@@ -223,9 +222,8 @@ class Transforms:
         batched = self.batched(values, dims, names)
         if batched is not None:
             try:
-                return stacked(
-                    batched._raw_or_public(self._lead(batched, values, dims, names, info.batch_size), public)
-                )
+                moved = self._lead(values, dims, names, info.batch_size)
+                return stacked(batched._raw_or_public(moved, public))
             except (ArgumentError, UnbatchableError):
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
@@ -253,7 +251,7 @@ class Transforms:
         batched = self.batched(values, dims, names)
         if batched is not None:
             size = info.batch_size
-            moved = self._lead(batched, values[:count], dims[:count], names, size)
+            moved = self._lead(values[:count], dims[:count], names, size)
             rest = [to_front(v, d, size) for v, d in zip(values[count:-1], dims[count:-1], strict=True)]
             saved = len(self.plan.kept) + len(self.plan.written_back)
             kept, cotangents = rest[:saved], rest[saved:]
@@ -278,22 +276,10 @@ class Transforms:
         given = zip(self.plan.inputs, values, dims, strict=False)
         return {slot.name for slot, v, d in given if d is not None or (slot.role == "inout" and v is not None)}
 
-    def _lead(
-        self, batched: Transforms, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int
-    ) -> tuple[Any, ...]:
+    def _lead(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int) -> tuple[Any, ...]:
         """The arguments of the batched op."""
-        integral = {
-            s.name for s in batched.plan.inputs if kind_of(s).several and s.leaf.scalar and s.leaf.scalar.kind == "int"
-        }
-        moved = []
-        for name, value, dim in zip(self.plan.arguments, values, dims, strict=True):
-            if name in names:
-                value = to_front(value, dim, size)
-            elif name in integral:
-                # The numbers of a generic vector arrive as floats.
-                value = [int(item) for item in value]
-            moved.append(value)
-        return tuple(moved)
+        given = zip(self.plan.arguments, values, dims, strict=True)
+        return tuple(to_front(value, dim, size) if name in names else value for name, value, dim in given)
 
     def batched(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str]) -> Transforms | None:
         """The op of one launch for these batched arrays; None where a loop has to do."""
