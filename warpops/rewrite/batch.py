@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
+
+import warp as wp
 
 from ..effects.names import as_abstract, is_static
 from ..effects.values import Builtin
@@ -21,17 +22,9 @@ class UnbatchableError(Exception):
     """A call can't be made one launch: the loop does it. Never reaches the user."""
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """The text of one function, and the free names that it was given besides the user's own."""
-
-    text: str
-    name: str
-    warp: str
-    """The name that stands for the ``warp`` module."""
-
-
-def batch_source(source: Source, batched: Collection[str], labels: Collection[str], rank: int) -> Rewritten:
+def batch_source(
+    source: Source, batched: Collection[str], labels: Collection[str], rank: int
+) -> tuple[str, str, dict[str, Any]]:
     """Rewrite a kernel's source.
 
     Args:
@@ -39,6 +32,9 @@ def batch_source(source: Source, batched: Collection[str], labels: Collection[st
         batched: the arrays that get a leading axis, by dotted name.
         labels: all the values that the kernel takes, by dotted name.
         rank: how many coordinates the kernel takes from ``wp.tid()``.
+
+    Returns:
+        The text, the name that it defines, and what its free names stand for that aren't the user's.
 
     Raises:
         UnbatchableError: the kernel does something that the rewriting doesn't follow.
@@ -50,7 +46,7 @@ def batch_source(source: Source, batched: Collection[str], labels: Collection[st
     rewriter = _Rewriter(source, set(batched), set(labels), batch, _tid_calls(source, coordinates))
     new = [rewriter.visit(statement) for statement in source.tree.body]
     head = [f"def {name}({', '.join(source.parameters)}):", f"    {', '.join([batch, *coordinates])} = {warp}.tid()"]
-    return Rewritten("\n".join([*head, *indented(lines_of(new, title))]), name, warp)
+    return "\n".join([*head, *indented(lines_of(new, title))]), name, {warp: wp}
 
 
 def _is_tid(value: Any) -> bool:

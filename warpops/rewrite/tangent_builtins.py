@@ -64,7 +64,8 @@ class Builtins:
     ) -> Form:
         value = text(*(f.text for f in forms))
         same = all(f.type is kind or scalar_of(f.type) is f.type for f in forms)
-        if name in ("add", "sub") and same and all(_same(f.type, kind) for f in forms if f.tangent is not None):
+        moving = [f.type for f in forms if f.tangent is not None]
+        if name in ("add", "sub") and same and warp_types.same_types(moving, [kind] * len(moving)):
             a, b = (f.tangent for f in forms)
             if b is None:
                 return Form(value, kind, a)
@@ -162,10 +163,6 @@ class _Term(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         assert isinstance(node.value, float)
         return parsed(self.scope.number(node.value, self.scalar))
-
-
-def _same(a: Any, b: Any) -> bool:
-    return warp_types.same_types([a], [b])
 
 
 def _components(kind: Any) -> int:

@@ -12,7 +12,7 @@ from ..private.warp_types import is_array
 from .source import dotted
 from .tangent_builtins import Builtins
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
-from .tangent_text import atom, given, is_cheap, joined
+from .tangent_text import atom, given, is_cheap, items_of, joined
 from .tangent_tiles import mapped
 
 
@@ -115,30 +115,22 @@ class Expressions:
 
     def index(self, node: ast.expr, again: bool) -> str:
         """An index as text; ``again``: it stands more than once."""
-        items = node.elts if isinstance(node, ast.Tuple) else [node]
-        parts = []
-        for item in items:
-            if isinstance(item, (ast.Slice, ast.Starred)):
-                parts.append(self.condition(item))
-                continue
-            if id(item) in self._taken:
-                parts.append(self._taken[id(item)])
-                continue
-            form = self.form(item)
-            if again and not is_cheap(item):
-                form = self.scope.kept(form, "k")
-            parts.append(form.text)
-        return ", ".join(parts)
+        return ", ".join(self._item(item, again) for item in items_of(node))
+
+    def _item(self, item: ast.expr, again: bool) -> str:
+        if isinstance(item, (ast.Slice, ast.Starred)):
+            return self.condition(item)
+        if id(item) in self._taken:
+            return self._taken[id(item)]
+        form = self.form(item)
+        return self.scope.kept(form, "k").text if again and not is_cheap(item) else form.text
 
     def take(self, target: ast.expr) -> None:
         """Evaluate a target's indices now, and once: Warp does so before it evaluates what is added there."""
-        if not isinstance(target, (ast.Subscript, ast.Attribute)):
-            return
-        self.take(target.value)
+        if isinstance(target, (ast.Subscript, ast.Attribute)):
+            self.take(target.value)
         if isinstance(target, ast.Subscript):
-            for item in target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]:
-                if not isinstance(item, (ast.Slice, ast.Starred)) and not is_cheap(item):
-                    self._taken[id(item)] = self.scope.kept(self.form(item), "k").text
+            self._taken |= {id(item): self._item(item, again=True) for item in items_of(target.slice)}
 
     def _conditional(self, node: ast.IfExp, kind: Any) -> Form:
         """``a if c else b``, as statements: only the side that is taken is evaluated."""

@@ -243,12 +243,9 @@ class Scope:
         nodes = ast.walk(self.typed.tree)
         return {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
 
-    def site(self, node: ast.AST) -> str:
-        site = self.code.site(node)
-        return f"{site}: `{site.code}`"
-
     def refuse(self, node: ast.AST, why: str, kind: type[TangentError] = TangentError) -> TangentError:
-        return kind(f"{why} ({self.site(node)})")
+        site = self.code.site(node)
+        return kind(f"{why} ({site}: `{site.code}`)")
 
 
 def _copied(node: Any) -> Any:

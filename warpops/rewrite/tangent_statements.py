@@ -10,7 +10,7 @@ from .flow import root
 from .source import dotted
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, GrownError, Scope, has_tangent, holds_arrays
-from .tangent_text import given
+from .tangent_text import given, items_of
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""
@@ -315,19 +315,17 @@ class Statements:
         if node.value is None:
             self.scope.add("return")
             return
-        items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        items = items_of(node.value)
         if len(items) == 1 and isinstance(items[0], ast.Call):
             kind = self.scope.typed.type_of(items[0])
             forms = self.expressions.results(items[0], kind, root=True)
         else:
             forms = [self.expressions.form(item) for item in items]
         active = [f.tangent is not None for f in forms]
-        known = self.scope.results
-        merged = [a or b for a, b in zip(active, known, strict=True)] if known else active
+        known = self.scope.results or active
+        merged = self.scope.results = [a or b for a, b in zip(active, known, strict=True)]
         if merged != known:
-            self.scope.results = merged
-            if known:
-                raise GrownError
+            raise GrownError
         tangents = [self._tangent(node, f) for f, a in zip(forms, merged, strict=True) if a]
         values = [*(f.text for f in forms), *tangents]
         if not self.scope.packs or len(values) == 1:

@@ -15,6 +15,11 @@ def given(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
+def items_of(node: ast.expr) -> list[ast.expr]:
+    """The items of a tuple; a single one of anything else."""
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
 def is_simple(text: str) -> bool:
     """Whether an expression may stand twice: a name, a field, a number."""
     node = parsed(text)

@@ -13,14 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import warp as wp
 
 from ..arguments.callbacks import asked_for
 from ..effects import analyse
 from ..errors import SignatureError
 from ..kernel.signature import inspect_kernel
 from ..plan.declaration import Declaration, Term
-from ..plan.model import OpPlan, Parameter, Slot
+from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code, warp_types
@@ -82,14 +81,13 @@ def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
         raise UnbatchableError("the kernel was made in a way of its own")
     source = read(kernel)
     labels = [slot.label for slot in plan.slots]
-    rewritten = batch_source(source, [s.label for s in arrays], labels, plan.effects.tid_rank or 0)
+    text, own, given = batch_source(source, [s.label for s in arrays], labels, plan.effects.tid_rank or 0)
     lifted = {slot.leaf.path for slot in arrays}
     annotations = {
         argument: _lifted_type(warp_type, (argument,), lifted)
         for argument, warp_type in warp_types.argument_types(kernel)
     }
-    function = make_function(source.code.func, rewritten.text, rewritten.name, {rewritten.warp: wp}, annotations)
-    return make_kernel(kernel, function, rewritten.name)
+    return make_kernel(kernel, make_function(source.code.func, text, own, given, annotations), own)
 
 
 def _lifted_type(warp_type: Any, path: tuple[str, ...], lifted: set[tuple[str, ...]]) -> Any:
@@ -216,8 +214,7 @@ def _with_decisions(made: OpPlan, plan: OpPlan) -> OpPlan:
             null_adjoint_safe=own.null_adjoint_safe and slot.null_adjoint_safe,
         )
     parameters = tuple(
-        Parameter(p.name, tuple(slots[s.name] for s in p.slots), p.struct, p.default, p.keyword_only)
-        for p in made.parameters
+        replace(parameter, slots=tuple(slots[s.name] for s in parameter.slots)) for parameter in made.parameters
     )
     return replace(
         made,

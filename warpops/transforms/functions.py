@@ -5,27 +5,16 @@ Both have a ``setup_context``, which torch.func asks for, and hand vmap to the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..arguments.handle import alive, check_unchanged
-from ..arguments.ran import check_ran, latest_ran
+from ..arguments.ran import latest_ran
 from ..calls.copies import copy_of
 from ..calls.own_backward import custom_backward
 from ..calls.special import refuse_gradient
 from ..calls.ways import many, one_or_many
-
-
-def checker(ways: Any) -> Callable[[Any], None]:
-    """Compares what a program did for a derivative, just now, with what it did for the values that a node is of."""
-
-    def again(ctx: Any) -> None:
-        if ways.plan.runs_again:
-            check_ran(ways.name, ctx.ran)
-
-    return again
 
 
 def make_forward(transforms: Any) -> Any:
@@ -38,7 +27,6 @@ def make_forward(transforms: Any) -> Any:
     silent = [i for i, s in enumerate(plan.returned) if not s.differentiable or s.role == "scratch"]
     mutated = [i for i, s in enumerate(plan.inputs) if s.role == "mutated"]
     given = len(arguments)
-    again = checker(transforms.ways)
     names = [s.name for s in plan.returned]
 
     class Forward(torch.autograd.Function):
@@ -88,7 +76,7 @@ def make_forward(transforms: Any) -> Any:
             found = transforms.backward_function.apply(
                 *values, *(order[s.name] for s in plan.kept), *outputs[len(kept) :], *live, needs
             )
-            again(ctx)
+            transforms.check_again(ctx)
             return (*plan.spread(found), *(None for _ in mutated))
 
         @staticmethod
@@ -105,7 +93,7 @@ def make_forward(transforms: Any) -> Any:
             tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
             named = dict(zip([*names, *arguments], [*saved[tensors:], *values], strict=True))
             found = tangent.call(named, active)
-            again(ctx)
+            transforms.check_again(ctx)
             return one_or_many(tuple(found.get(s.name) for s in plan.returned))
 
         @staticmethod
@@ -120,7 +108,6 @@ def make_backward(transforms: Any) -> Any:
     plan = transforms.plan
     arguments = plan.arguments
     positions = plan.gradient_places
-    again = checker(transforms.ways)
     known = [*arguments, *(slot.name for slot in plan.kept)]
     last = len(known)
     """Where what the launch left in given arrays begins."""
@@ -169,7 +156,7 @@ def make_backward(transforms: Any) -> Any:
             if any(asked[first:]):
                 tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
                 found = tangent.call(dict(zip(known, values, strict=False)), active)
-                again(ctx)
+                transforms.check_again(ctx)
                 for place, slot in enumerate(plan.cotangents, first):
                     result[place] = found.get(slot.name) if asked[place] else None
             wanted = frozenset(arguments[p] for p in positions if asked[p])
@@ -188,7 +175,7 @@ def make_backward(transforms: Any) -> Any:
             made: dict[str, Any] = {}
             if any(t is not None for t in moved):
                 found = transforms.backward_function.apply(*values[:first], *moved, ctx.needs)
-                again(ctx)
+                transforms.check_again(ctx)
                 made = {s.name: g for s, g in zip(plan.gradients, found, strict=True) if g is not None}
             if active:
                 for slot, grad in second(ctx, values, active, "jvp of the backward", wanted).items():
@@ -210,7 +197,7 @@ def make_backward(transforms: Any) -> Any:
         cotangents = {s.name: v for s, v in zip(plan.cotangents, values[first:], strict=True) if v is not None}
         tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), what)
         found: dict[str, Any] = tangent.gradient(given, active, cotangents, wanted)
-        again(ctx)
+        transforms.check_again(ctx)
         return found
 
     def saved(ctx: Any) -> list[Any]:

@@ -47,7 +47,7 @@ class Tangent:
             values: the op's arguments by schema name, and the results that the tangent follows from (``OpPlan.extremes``).
             tangents: those of its inputs.
         """
-        returned = self._returned(self._arguments(values, tangents))
+        returned = self._by_name(self.transforms.forward(self._arguments(values, tangents)))
         return {slot: returned[self.twins[slot]] for slot in self.results}
 
     def both(
@@ -61,10 +61,9 @@ class Tangent:
             below: values and tangents are of dual numbers, so that the innermost transform doesn't follow them.
         """
         arguments = self._arguments(values, tangents)
-        if not below or torch_modes.followed_further_out(arguments):
-            returned = self._returned(arguments)
-        else:  # past what torch.func does for an autograd function
-            returned = self._by_name(self.transforms.run_forward(arguments))
+        past = below and not torch_modes.followed_further_out(arguments)  # what torch.func does for autograd functions
+        run = self.transforms.run_forward if past else self.transforms.forward
+        returned = self._by_name(run(arguments))
         return returned, {slot: returned[self.twins[slot]] for slot in self.results}
 
     def gradient(
@@ -86,22 +85,16 @@ class Tangent:
         if plan.gradient != "adjoint":
             refuse_gradient(transforms.ways)
         arguments = self._arguments(values, tangents)
-        kept: list[Any] = []
         left: list[Any] = []
         if plan.kept or plan.written_back:
             launched = self._arguments(values, tangents)
-            returned = dict(zip(plan.arguments, launched, strict=True)) | self._returned(launched)
-            kept = [returned[slot.name] for slot in plan.kept]
-            left = [returned[slot.name] for slot in plan.written_back]
+            returned = dict(zip(plan.arguments, launched, strict=True)) | self._by_name(transforms.forward(launched))
+            left = [returned[slot.name] for slot in (*plan.kept, *plan.written_back)]
         own = {self.twins[slot]: value for slot, value in cotangents.items()}
         needs = [slot.name in wanted for slot in plan.gradients]
-        found = transforms.backward_function.apply(
-            *arguments, *kept, *left, *(own.get(slot.name) for slot in plan.cotangents), needs
-        )
+        cotangents_of = (own.get(slot.name) for slot in plan.cotangents)
+        found = transforms.backward_function.apply(*arguments, *left, *cotangents_of, needs)
         return {slot.name: grad for slot, grad in zip(plan.gradients, found, strict=True) if slot.name in wanted}
-
-    def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        return self._by_name(self.transforms.forward(arguments))
 
     def _by_name(self, returned: Any) -> dict[str, Any]:
         return {s.name: value for s, value in zip(self.transforms.plan.returned, many(returned), strict=False)}

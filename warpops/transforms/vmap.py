@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..arguments.ran import latest_ran, note_all
+from ..arguments.ran import check_ran, latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
 from ..calls.ways import OwnBackward, Ways, many, one_or_many
@@ -67,8 +67,8 @@ class Transforms:
                 self.refuse_mutation()
             refuse_mutation(self.ways, arguments)
         refuse_numbers(self.ways, arguments)
-        if self.fused and (tangents := self._tangents_of(arguments)):
-            return self._call_dual(arguments, tangents)
+        if self.fused and (found := self._call_dual(arguments)) is not None:
+            return found
         return one_or_many(many(self.forward(arguments))[: len(self.plan.results)])
 
     @property
@@ -77,33 +77,31 @@ class Transforms:
         plain = self.plan.gradient == "adjoint" and self.ways.vmap is None
         return plain and not self.plan.mutated and not self.plan.extremes
 
-    def _tangents_of(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """What the inputs carry at the current level of forward mode; nothing under vmap, where it can't be seen, nor where a
-        gradient may be taken at the same level: it has a tangent too, so that autograd has to see the dual numbers."""
+    def _call_dual(self, arguments: tuple[Any, ...]) -> Any:
+        """The op of dual numbers at the current level of forward mode: one launch gives values and tangents. None where there
+        are none; under vmap, where they can't be seen; where a gradient may be taken at the same level: it has a tangent
+        too, so that autograd has to see the dual numbers."""
         if torch_modes.forward_ad._current_level < 0 or torch_modes.is_vmapped(arguments):
-            return {}
+            return None
         if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in arguments):
-            return {}
-        unpack: Any = forward_ad.unpack_dual
-        found = {}
-        for slot, value in zip(self.plan.inputs, arguments, strict=False):
-            if slot.differentiable and isinstance(value, torch.Tensor):
-                tangent = unpack(value).tangent
-                if tangent is not None:
-                    found[slot.name] = tangent
-        return found
-
-    def _call_dual(self, arguments: tuple[Any, ...], tangents: dict[str, Any]) -> Any:
-        """The op of dual numbers: one launch gives values and tangents."""
+            return None
         unpack: Any = forward_ad.unpack_dual
         make: Any = forward_ad.make_dual
-        plain = tuple(unpack(v).primal if isinstance(v, torch.Tensor) else v for v in arguments)
-        tangent = self.tangent(plain, frozenset(tangents), "jvp", results=True)
-        values, found = tangent.both(dict(zip(self.plan.arguments, plain, strict=True)), tangents, below=True)
-        made = tuple(
-            make(values[s.name], found[s.name]) if s.name in found else values[s.name] for s in self.plan.result_slots
-        )
-        return made if len(made) != 1 else made[0]
+        unpacked = [unpack(v) if isinstance(v, torch.Tensor) else (v, None) for v in arguments]
+        given = zip(self.plan.inputs, unpacked, strict=False)
+        active = {slot.name: t for slot, (_, t) in given if slot.differentiable and t is not None}
+        if not active:
+            return None
+        plain = tuple(value for value, _ in unpacked)
+        tangent = self.tangent(plain, frozenset(active), "jvp", results=True)
+        values, found = tangent.both(dict(zip(self.plan.arguments, plain, strict=True)), active, below=True)
+        values |= {name: make(values[name], t) for name, t in found.items()}
+        return one_or_many(tuple(values[slot.name] for slot in self.plan.result_slots))
+
+    def check_again(self, ctx: Any) -> None:
+        """Compare what a program did for a derivative, just now, with what it did for the values that a node is of."""
+        if self.plan.runs_again:
+            check_ran(self.name, ctx.ran)
 
     def forward(self, arguments: tuple[Any, ...]) -> Any:
         """The raw forward, differentiable; what mutated arrays hold before goes with it."""
