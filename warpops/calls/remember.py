@@ -80,7 +80,7 @@ class Store:
 
     def __init__(self, instances: Instances, way: str) -> None:
         self._instances, self._way = instances, way
-        self._wait = self._length = 0
+        self._wait, self._length = 1, 0  # not the first: what is called once needs no memory
         self.memories: tuple[Memory, ...] = (NEVER,)
         """The latest first. One tuple, replaced at once: other threads launch meanwhile."""
         with _lock:
@@ -214,7 +214,7 @@ def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[
             explicit.append(plain if slot.explicit else None)
     inputs = [named[slot.name] if slot.is_input else None for slot in plan.arrays]
     apart = () if adjoint else pairs_apart(inputs, [plan.arrays.index(slot) for slot in plan.mutated])
-    image = argument_image(launcher.signature, attached, explicit if adjoint else None, apart)
+    image = argument_image(launcher.parts, attached, explicit if adjoint else None, apart)
     found = launcher.recall(where, launch_size(instances.op, plan, sizes, named), image)
     if found is None:
         return None
