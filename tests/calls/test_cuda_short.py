@@ -353,7 +353,12 @@ def test_the_native_function_is_tried_by_itself(monkeypatch):
 
 def wrong_result(monkeypatch, cuda):
     launch = cuda_check._launch_short
-    monkeypatch.setattr(cuda_check, "_launch_short", lambda a, b, data, c: launch(a, b, [data[0], *data[1:][::-1]], c))
+
+    def swapped(launcher, device, dims, image, tensors, numbers):
+        x, weight, y, *adjoints = tensors
+        launch(launcher, device, dims, image, (x, y, weight, *adjoints), numbers)
+
+    monkeypatch.setattr(cuda_check, "_launch_short", swapped)
 
 
 def nothing_launched(monkeypatch, cuda):
@@ -473,13 +478,13 @@ def test_two_devices(way):
             cuda.use_stream(ordinal, 10 + ordinal)
             cuda.execute = False
             launcher.forward(device, (4,), packed)
-            found = launcher.remembered(device, (4,), image, adjoint=False)
+            found = launcher.remembered(device, (4,), image)
             launch, start, *_ = found
             launch((None, None, None), start)
         assert [(launched.device, launched.stream) for launched in cuda.launched] == [(0, 10)] * 2 + [(1, 11)] * 2 + [
             (0, 10)
         ] * 2 + [(1, 11)] * 2
-        assert launcher.recall(torch.device("cuda", 2), (4,), image, adjoint=False) is None
+        assert launcher.recall(torch.device("cuda", 2), (4,), image) is None
 
 
 @pytest.mark.usefixtures("only_new")

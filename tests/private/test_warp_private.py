@@ -9,6 +9,7 @@ import pytest
 import torch
 import warp as wp
 
+from cuda_stand_in import struct_layout
 from warpops.kernel.signature import inspect_kernel
 from warpops.launch.packing import BOUNDS, argument_layout, bfloat16_bits
 from warpops.private import warp_built, warp_calls, warp_code, warp_types
@@ -68,7 +69,7 @@ def test_packed_arguments_are_what_warp_would_build():
     """The layout's bytes, read back through Warp's own ctypes structure."""
     signature = inspect_kernel(everything)
     layout = argument_layout(signature)
-    structure = warp_types.struct_layout([kind for _, kind in warp_types.argument_types(everything)])
+    structure = struct_layout(everything)
     assert layout.size == ctypes.sizeof(structure)
     packed = layout.packer()(
         *(111, 222, 5, 4, 1, 0),
@@ -114,7 +115,7 @@ def test_entry_points_take_bytes_and_hashers_tell_of_changes():
     x, out = torch.arange(3.0), torch.zeros(3)
     layout = argument_layout(inspect_kernel(scale))
     packed = layout.packer()(x.data_ptr(), 0, 3, 4, 1, 0, 2.0, out.data_ptr(), 0, 3, 4, 1, 0)
-    compiled.forward(BOUNDS[1](3, 3, 1), packed)
+    compiled.launch(BOUNDS[1](3, 3, 1), packed)
     assert out.tolist() == [0.0, 2.0, 4.0]
     before = scale.module.hashers
     assert before is scale.module.hashers

@@ -15,7 +15,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.names import code_of
-from ..private import warp_built, warp_code, warp_types
+from ..private import warp_built, warp_types
 from ..private.warp_source import declared_overloads, is_function
 from .builtins import cast_unrolled, replace_builtins, setters_as_stores, states_by_value
 from .flow import Loop, Place, Structure, Uses, assign, is_exit, name, part_for, place, with_body
@@ -106,7 +106,7 @@ def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any], wr
         found = make_func(make_function(python, replay, own, given, types, python.__defaults__), own, first_again)
         keys.setdefault(f"{owner.key} again", found)
         writer.again.setdefault(python, found)
-    warp_code.give_replay(new, make_function(python, replay, own, given, types))
+    wp.func_replay(new)(make_function(python, replay, own, given, types))
 
 
 def _plain(function: Any) -> Any:
@@ -236,11 +236,7 @@ class Writer:
         return own, "\n".join([f"def {own}({', '.join(source.parameters)}):", *indented(lines)]), self.given
 
     def _element_type(self, array: str) -> Any:
-        struct, *fields = array.split(".")
-        found = self.types[struct]
-        for one in fields:
-            found = warp_types.struct_fields(found)[one]  # type: ignore[index]
-        return warp_built.plain_type(found.dtype)
+        return warp_built.strict_type(warp_types.type_at(self.types, array).dtype)
 
     def _where_there_is_one(self, array: str, element: ast.Subscript, load: ast.stmt) -> list[ast.stmt]:
         """The load of an element that the thread may have no need of, as a variable's first value."""

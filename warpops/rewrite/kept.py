@@ -15,7 +15,7 @@ from typing import Any
 
 import warp as wp
 
-from ..private import warp_code, warp_types
+from ..private import warp_types
 from ..private.warp_source import is_function, parameters
 from ..private.warp_types import is_reference
 from .flow import Uses, assign, builtin_name, name, place, targets
@@ -107,7 +107,7 @@ class Kept:
             function = make_func(make_function(original, text, own, scope, arguments), own)
             reverse = {**arguments, "adj_result": int}
             text_of_adjoint = _text(f"{own}_adjoint", reverse, adjoint)
-            warp_code.give_adjoint(function, make_function(original, text_of_adjoint, f"{own}_adjoint", scope, reverse))
+            wp.func_grad(function)(make_function(original, text_of_adjoint, f"{own}_adjoint", scope, reverse))
             made[own] = function, f"{text}\n\n\n{text_of_adjoint}"
         return made
 

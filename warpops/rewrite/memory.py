@@ -13,7 +13,7 @@ from typing import Any
 
 import warp as wp
 
-from ..private import warp_built, warp_code, warp_types
+from ..private import warp_types
 from .source import Names, make_func, make_function
 
 BUDGET = 4096
@@ -42,7 +42,7 @@ LAST_ONLY = Shape(0, 0)
 
 def shape_for(types: Sequence[Any], *, restarts: bool) -> Shape:
     """As many states as fit; one mark for a loop that can only begin again from its start."""
-    each = max(sum(warp_built.size_in_bytes(t) for t in types), 4)
+    each = max(sum(warp_types.size_in_bytes(t) for t in types), 4)
     count = 4
     while count < 32 and 4 * count * each <= BUDGET:
         count *= 2
@@ -64,7 +64,7 @@ class Toolbox:
         made = make_func(make_function(original, text, own, given, annotations), own)
         types = {**annotations, Names(annotations).fresh("adj_result"): int}
         quiet = f"def {own}_adjoint({', '.join(types)}):\n    pass"
-        warp_code.give_adjoint(made, make_function(original, quiet, f"{own}_adjoint", {}, types))
+        wp.func_grad(made)(make_function(original, quiet, f"{own}_adjoint", {}, types))
         return made
 
     def point(self, warp_type: Any) -> Any:
@@ -79,7 +79,7 @@ class Toolbox:
         lines = [f"    {line}" for line in _passed("value", "adj_result", warp_type)] or ["    pass"]
         text = "\n".join([f"def {own}_adjoint(value, memory, at, adj_result):", *lines])
         types = {**types, "adj_result": warp_type}
-        warp_code.give_adjoint(made, make_function(self._original, text, f"{own}_adjoint", {"warp": wp}, types))
+        wp.func_grad(made)(make_function(self._original, text, f"{own}_adjoint", {"warp": wp}, types))
         self._points.append((warp_type, made))
         return made
 
