@@ -270,8 +270,12 @@ class _Axis:
     def _below(self, access: Access, below: Below, more: Iterable[Limit] = (), *, sure: bool = True) -> None:
         """An index by a coordinate: surely by all threads below certain bounds, or by some that can't be told."""
         bounds = _bounds(access, more, below.coordinate) if sure else None
-        doubt = "" if bounds is not None else f"indexed by {below.index} under a condition (line {access.site.line})"
-        self.below[dataclasses.replace(below, bounds=bounds or (), doubt=doubt)] = None
+        if bounds is None:
+            doubt = f"indexed by {below.index} under a condition (line {access.site.line})"
+            below = dataclasses.replace(below, doubt=doubt)
+        elif bounds:
+            below = dataclasses.replace(below, bounds=bounds)
+        self.below[below] = None
 
     def _need(self, access: Access, known: Known, size: int) -> None:
         """The axis must have so many elements, where a thread gets there."""
