@@ -20,7 +20,7 @@ def compare(launcher: Any, device: torch.device) -> None:
     x = torch.arange(4.0 * COUNT, device=device).view(COUNT, 2, 2)
     weight = torch.arange(1.0, COUNT + 1, device=device)
     arrays = descriptor((COUNT, 2), (4, 2), 4), descriptor((COUNT,), (1,), 4), descriptor((COUNT,), (1,), 4)
-    forward, adjoint = (argument_image(launcher.signature, arrays, own) for own in (None, (arrays[0], arrays[2])))
+    forward, adjoint = (argument_image(launcher.parts, arrays, own) for own in (None, (arrays[0], arrays[2])))
     numbers = number_packer(launcher.signature)(*NUMBERS)
     found = []
     for launch in (launcher.fill, functools.partial(_launch_short, launcher)):

@@ -17,7 +17,7 @@ from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
 from ..private.short import FAST
 from . import cuda, devices, native, switch
-from .packing import BOUNDS, Image, Layout, argument_layout
+from .packing import BOUNDS, Image, Layout, Parts
 from .races import tell_races
 
 _lock = locks.reentrant()
@@ -70,6 +70,7 @@ class Launcher:
         self.tiled = tiled
         self._places: dict[torch.device, Place] = {}
         self._layout: Layout | None = None
+        self._parts: Parts | None = None
 
     def like(self, kernel: Any) -> Launcher:
         """Of another kernel, in blocks of the same size."""
@@ -78,12 +79,19 @@ class Launcher:
     @property
     def layout(self) -> Layout:
         if self._layout is None:
-            self._layout = argument_layout(self.signature)
+            self._layout = self.parts.layout()
         return self._layout
 
     @property
+    def parts(self) -> Parts:
+        """Made at the first launch, since it asks Warp for its types, which costs time."""
+        if self._parts is None:
+            self._parts = Parts(self.signature)
+        return self._parts
+
+    @property
     def adjoint_layout(self) -> Layout:
-        return argument_layout(self.signature, adjoint=True)
+        return self.parts.layout(adjoint=True)
 
     def recall(self, device: torch.device, dims: tuple[int, ...], image: Image) -> Recalled | None:
         """A launch over a size that there was one over, less its tensors and numbers; None where there is no short way."""

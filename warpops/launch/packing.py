@@ -85,7 +85,7 @@ def _is_empty(packed: bytes) -> bool:
     return 0 in struct.unpack_from(f"={rank}i", packed, 2 * POINTER.size)
 
 
-class _Parts:
+class Parts:
     """Where the leaves of a concrete kernel's arguments are in its argument struct, by the rules of C. A ``ctypes.Structure``
     of each kernel would say the same, and is garbage that only the collector takes."""
 
@@ -106,16 +106,14 @@ class _Parts:
                 self.leaves.append((start + offset, size, leaf))
         self.total += -self.total % widest
 
-
-def argument_layout(kernel: KernelSignature, adjoint: bool = False) -> Layout:
-    """The layout of a concrete kernel's arguments; of the explicit adjoints, only plain arrays are packed."""
-    found = _Parts(kernel)
-    parts = [
-        (offset, size, _array_format(leaf) if leaf.is_array else _value_format(leaf))
-        for offset, size, leaf in found.leaves
-        if not adjoint or _has_explicit_adjoint(leaf)
-    ]
-    return _join(parts, tuple(found.offsets), found.total)
+    def layout(self, adjoint: bool = False) -> Layout:
+        """The layout of the arguments; of the explicit adjoints, only plain arrays are packed."""
+        parts = [
+            (offset, size, _array_format(leaf) if leaf.is_array else _value_format(leaf))
+            for offset, size, leaf in self.leaves
+            if not adjoint or _has_explicit_adjoint(leaf)
+        ]
+        return _join(parts, tuple(self.offsets), self.total)
 
 
 def _has_explicit_adjoint(leaf: Leaf) -> bool:
@@ -182,12 +180,12 @@ def pairs_apart(
 
 
 def argument_image(
-    kernel: KernelSignature,
+    found: Parts,
     descriptors: Sequence[bytes],
     explicit: Sequence[bytes | None] | None = None,
     apart: Sequence[tuple[int, int, int, int]] = (),
 ) -> Image:
-    """The image of a launch of a concrete kernel.
+    """The image of a launch.
 
     Args:
         descriptors: of the arrays, in the kernel's order.
@@ -195,7 +193,6 @@ def argument_image(
             given.
         apart: what ``pairs_apart`` says of the arrays.
     """
-    found = _Parts(kernel)
     second = found.total + -found.total % 16 if explicit is not None else 0
     packed = bytearray(second + found.total)
     places: list[tuple[int, int]] = []

@@ -82,8 +82,9 @@ def unless_built(kernel: Any, say: Callable[[object], Exception]) -> None:
 
 def build(kernel: Any, device: Any, block_dim: int | None) -> None:
     """Build and load a kernel's module for one of Warp's devices, whatever Warp raises."""
-    with while_building(kernel.module, device):
-        kernel.module.load(device, resolved_block_dim(device, block_dim))
+    threads = resolved_block_dim(device, block_dim)
+    with while_building(kernel.module, device, threads):
+        kernel.module.load(device, threads)
 
 
 def share_scalars(left: Any, right: Any) -> bool:
@@ -140,7 +141,7 @@ class Compiled:
             raise say(failed)
         hashers = self.module.hashers
         try:
-            with while_building(self.module, self.device):
+            with while_building(self.module, self.device, self.block_dim):
                 found = self.module.load(self.device, self.block_dim)
         except Exception as error:
             if say is None:

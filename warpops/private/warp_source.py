@@ -113,6 +113,19 @@ def member(owner: Any, name: str) -> Any:
     return found
 
 
+def meaning(code: Any, node: ast.AST) -> Any:
+    """The object that a free name, or an attribute of one, means to Warp; None for another expression."""
+    found = getattr(node, "warp_func", None)  # what wp.static came to
+    if found is not None:
+        return found
+    if isinstance(node, ast.Name):
+        return lookup(code, node.id)
+    if isinstance(node, ast.Attribute):
+        owner = meaning(code, node.value)
+        return None if owner is None else member(owner, node.attr)
+    return None
+
+
 def is_function(value: Any) -> bool:
     return isinstance(value, wp.Function)
 

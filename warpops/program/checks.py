@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -45,15 +45,6 @@ def of_leaves(label: str, warp_type: Any, leaf: Callable[[str, Any], Any]) -> An
         if value is not None:
             setattr(instance, name, value)
     return instance
-
-
-def type_at(types: Mapping[str, Any], label: str) -> Any:
-    """The type of an argument, or of a struct's field, by its label."""
-    head, *rest = label.split(".")
-    found = types[head]
-    for part in rest:
-        found = (warp_types.struct_fields(found) or {})[part]
-    return found
 
 
 def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> tuple[int, ...]:

@@ -236,11 +236,7 @@ class Writer:
         return own, "\n".join([f"def {own}({', '.join(source.parameters)}):", *indented(lines)]), self.given
 
     def _element_type(self, array: str) -> Any:
-        struct, *fields = array.split(".")
-        found = self.types[struct]
-        for one in fields:
-            found = warp_types.struct_fields(found)[one]  # type: ignore[index]
-        return warp_built.strict_type(found.dtype)
+        return warp_built.strict_type(warp_types.type_at(self.types, array).dtype)
 
     def _where_there_is_one(self, array: str, element: ast.Subscript, load: ast.stmt) -> list[ast.stmt]:
         """The load of an element that the thread may have no need of, as a variable's first value."""

@@ -10,9 +10,7 @@ from typing import Any, Protocol
 import warp as wp
 
 from ..effects.model import Site
-from ..effects.names import is_static
 from ..private import warp_built, warp_types
-from ..private.warp_source import lookup, member
 from . import bounds_functions
 from .bounds_text import array_type, assignment, at, chain, element, is_sure, narrow, target_of, zero
 from .flow import name
@@ -220,7 +218,7 @@ class Expressions:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _call(self, node: ast.Call) -> Any:
-        if self._is_python(node.func):
+        if self.scope.is_python(node):
             return self.scope.plain_tree(node)
         called, _ = self.typed.called.get(id(node), (None, []))
         if called is None:
@@ -240,14 +238,6 @@ class Expressions:
             found.func = name(self.scope.give(made, made.key))
             found.args.insert(0, name(self.watch))
         return found
-
-    def _is_python(self, node: ast.expr) -> bool:
-        found: Any = None
-        if isinstance(node, ast.Name):
-            found = lookup(self.scope.code, node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found = member(lookup(self.scope.code, node.value.id), node.attr)
-        return is_static(found)
 
     def _atomic(self, node: ast.Call, called: Any) -> ast.expr | None:
         """``wp.atomic_add(x, i, value)`` and its kin."""

@@ -18,7 +18,7 @@ from ..effects.model import Site
 from ..effects.names import Code, code_of, is_static
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
-from ..private.warp_source import declared_overloads, is_function, lookup, member
+from ..private.warp_source import declared_overloads, is_function
 
 
 class UnreadableError(Exception):
@@ -66,12 +66,11 @@ class Source:
 
     def meaning(self, node: ast.AST) -> Any:
         """The object behind a free name, or an attribute of one; None for what is a value of the kernel's."""
-        if isinstance(node, ast.Name):
-            return None if node.id in self.local else lookup(self.code, node.id)
-        if isinstance(node, ast.Attribute):
-            owner = self.meaning(node.value)
-            return None if owner is None else member(owner, node.attr)
-        return None
+        first = node
+        while isinstance(first, ast.Attribute):
+            first = first.value
+        local = isinstance(first, ast.Name) and first.id in self.local
+        return None if local else warp_source.meaning(self.code, node)
 
     def calls(self) -> Iterator[tuple[ast.Call, Any]]:
         """All calls with what they call. What is inside of ``wp.static`` is Python, and left out."""
@@ -107,6 +106,13 @@ def read(owner: Any) -> Source:
     local = stored | {a.arg for a in parameters}
     names = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name)} | local | {tree.name}
     return Source(made, code_of(owner), Names(names), local)
+
+
+def as_it_is(owner: Any) -> Source:
+    """The source as Warp has parsed it, to be looked at alone."""
+    code = code_of(owner)
+    parameters = code.func.__code__.co_varnames[: code.func.__code__.co_argcount]
+    return Source(function_tree(code.func.__name__, [], list(code.body)), code, Names(()), {*parameters, *code.bound})
 
 
 def function_tree(name: str, parameters: list[ast.arg], body: list[ast.stmt]) -> ast.FunctionDef:
