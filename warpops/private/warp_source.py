@@ -112,8 +112,21 @@ def member(owner: Any, name: str) -> Any:
     return found
 
 
+def meaning(code: Any, node: Any) -> Any:
+    """What a free name means to Warp, or an attribute of one; None for any other expression."""
+    if isinstance(node, ast.Name):
+        return lookup(code, node.id)
+    owner = meaning(code, node.value) if isinstance(node, ast.Attribute) else None
+    return None if owner is None else member(owner, node.attr)
+
+
 def is_function(value: Any) -> bool:
     return isinstance(value, wp.Function)
+
+
+def is_users(value: Any) -> bool:
+    """Whether it is a function of the user's."""
+    return is_function(value) and not value.is_builtin()
 
 
 def grad_target(value: Any) -> Any:

@@ -15,7 +15,8 @@ from typing import Any
 from ..effects.names import Code, as_abstract, is_static
 from ..effects.values import Builtin
 from ..private.warp_source import lookup, member
-from .source import Names, dotted, indented, lines_of
+from .source import Names, definition, lines_of
+from .trees import dotted
 
 
 class UnbatchableError(Exception):
@@ -70,8 +71,8 @@ def batch_source(source: str, code: Code, batched: Collection[str], labels: Coll
         new = [*first, *(rewriter.visit(statement) for statement in body)]
     else:
         new = [rewriter.visit(statement) for statement in body]
-    head = f"def {name}({', '.join(a.arg for a in function.args.args)}):"
-    return Rewritten("\n".join([head, *indented(lines_of(new, function.name))]), name, warp)
+    text = definition(name, [a.arg for a in function.args.args], lines_of(new, function.name))
+    return Rewritten(text, name, warp)
 
 
 def _is_tid(value: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..effects.model import LoopNeeds, Site
-from .flow import Place
+from .trees import Place
 
 CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder", "local-array", "view")
 """The kinds of hazards that the rewritten kernel hasn't."""
@@ -83,18 +83,8 @@ class AdjointPlan:
     """Arrays whose stores keep what they overwrite, in order."""
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a kernel's adjoint isn't made right."""
-
-    reason: str
-    site: Site | None = None
-
-    def __str__(self) -> str:
-        return f"it can't be made right: {self.reason}" + (f" ({self.site})" if self.site is not None else "")
-
-
 class RefusedError(Exception):
-    def __init__(self, reason: str, site: Site | None) -> None:
-        super().__init__(reason)
-        self.site = site
+    """A kernel's adjoint isn't made right, and why."""
+
+    def __init__(self, reason: str, site: Site | None = None) -> None:
+        super().__init__(f"it can't be made right: {reason}" + (f" ({site})" if site is not None else ""))

@@ -10,8 +10,8 @@ import ast
 import copy
 from collections.abc import Collection, Iterable, Mapping
 
-from .flow import Loop, Place, place
 from .source import Source
+from .trees import Loop, Place, place
 
 MOST = 32
 """How often the body of an inner loop may stand there."""

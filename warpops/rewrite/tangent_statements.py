@@ -7,9 +7,9 @@ from collections.abc import Collection
 from typing import Any
 
 from ..private.warp_types import is_struct
-from .source import dotted
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, Scope, has_tangent, holds_arrays
+from .trees import dotted
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""

@@ -25,7 +25,7 @@ from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code, warp_source, warp_types
 from ..rewrite.batch import UnbatchableError, batch_source
-from ..rewrite.source import Names, make_function, make_kernel
+from ..rewrite.source import Names, make_kernel
 
 MAX_RANK = 4
 """Dimensions of Warp's arrays and of its launches."""
@@ -90,8 +90,7 @@ def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
         argument: _lifted_type(warp_type, (argument,), lifted)
         for argument, warp_type in warp_types.argument_types(kernel)
     }
-    function = make_function(code.func, rewritten.text, rewritten.name, {rewritten.warp: wp}, annotations)
-    return make_kernel(kernel, function, rewritten.name)
+    return make_kernel(kernel, rewritten.text, rewritten.name, {rewritten.warp: wp}, annotations)
 
 
 def _lifted_type(warp_type: Any, path: tuple[str, ...], lifted: set[tuple[str, ...]]) -> Any:
