@@ -75,7 +75,7 @@ def declared(op: WarpOp, made_here: bool, meanings: Meanings) -> OwnBackward:
         by_slot = {slot.name: by_meaning.get(f"grad_{slot.label}") for slot in present}
         return tuple(by_slot.get(name) for name in plan.arguments)
 
-    return OwnBackward(run, [op.schema, op.source, *sorted(map(repr, (meanings.names, meanings.constants)))], op)
+    return OwnBackward(run, [op.schema, op.source, *sorted(map(repr, (meanings.names, meanings.constants)))])
 
 
 def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaration, OpPlan], WarpOp]) -> OwnBackward:

@@ -165,3 +165,23 @@ def test_a_tensor_scalar_follows_them(mode):
     call = mode(op)
     for s in (2.0, 3.0):
         close(call(m, x, torch.tensor(s)), s * apply(m, x))
+
+
+# --- vectors by value -------------------------------------------------------------------------------------------------
+
+
+@wp.kernel
+def moved(v: wp.types.vector(length=Any, dtype=wp.Scalar), x: wp.array[wp.Scalar], y: wp.array[wp.Scalar]):
+    i = wp.tid()
+    y[i] = x[i] * x[i] + v[0] + v[2]
+
+
+@pytest.mark.parametrize("mode", [eager, compiled], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float64])
+def test_numbers_of_a_vector_by_value_stay_what_they_are(mode, dtype):
+    op = warp_op(moved, "x[n] -> y[n]", dim="n")
+    x, numbers = torch.arange(4, dtype=dtype), (2, 3, 2**30 + 1)
+    assert mode(lambda x: op(numbers, x))(x).tolist() == (x * x + 2**30 + 3).tolist()
+    close(torch.func.vmap(lambda x: op(numbers, x))(torch.stack([x, x]))[1], x * x + 2**30 + 3)
+    with pytest.raises(Exception, match=r"argument 'v': expected an int \(int32\), got the float 1.5"):
+        mode(lambda x: op((1.5, 3, 4), x))(torch.arange(4, dtype=torch.int32))

@@ -161,7 +161,7 @@ def test_outputs_are_filled_and_stored_once(kernel: wp.Kernel, name: str) -> Non
 def test_clamped_and_guarded_neighbours_fix_no_size_and_forbid_none() -> None:
     for kernel in (stencil, stencil_by_conditions):
         (use,) = array(kernel, "x").axes
-        assert (use.coordinate, use.offset, use.clamped, use.uncovered) == (0, False, True, ())
+        assert (use.coordinate, use.offset, use.uncovered) == (0, False, ())
     (use,) = array(unclamped, "x").axes
     assert use.offset
 

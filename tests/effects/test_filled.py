@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import warp as wp
 
-from analysed import array
+from analysed import array, bounds
 from test_coordinates import elementwise, outer_product
-from warpops.effects import Guard, Premise, analyse
+from warpops.effects import Limit, Premise
 
 
 @wp.kernel
@@ -240,12 +240,12 @@ def test_what_filled_supposes() -> None:
     assert array(half_stored, "y").filled_if == ()
 
 
-def test_guards_dominate_all_accesses() -> None:
-    assert [(g.coordinate, g.bound) for g in analyse(guarded_by_argument).guards] == [(0, "n")]
-    assert [(g.coordinate, g.bound) for g in analyse(guarded_by_other).guards] == [(0, ("x", 0))]
-    assert [(g.coordinate, g.bound) for g in analyse(outer_product).guards] == [(0, ("y", 0)), (1, ("y", 1))]
-    assert analyse(half_stored).guards == ()
-    assert isinstance(analyse(outer_product).guards[0], Guard)
+def test_guards_bound_the_coordinates_of_all_accesses() -> None:
+    assert bounds(guarded_by_argument, "x") == bounds(guarded_by_argument, "y") == [(0, (Limit("n"),))]
+    assert bounds(guarded_by_other, "y") == [(0, (Limit(("x", 0)),))]
+    assert bounds(outer_product, "a") == [(0, (Limit(("y", 0)),))]
+    assert bounds(outer_product, "b") == [(1, (Limit(("y", 1)),))]
+    assert bounds(half_stored, "y") == [(0, ())]
 
 
 @wp.kernel

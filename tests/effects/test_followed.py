@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import warp as wp
 
-from analysed import array
+from analysed import array, bounds
 from test_coordinates import elementwise
-from warpops.effects import analyse
+from warpops.effects import Limit, analyse
 
 
 @wp.struct
@@ -189,7 +189,7 @@ def test_struct_fields_have_dotted_names() -> None:
     assert effects.arrays["body.pos"].stores
     assert effects.arrays["body.pos"].reads_before_write is not None
     assert not effects.arrays["body.inner.vel"].written
-    assert [(g.coordinate, g.bound) for g in effects.guards] == [(0, "body.count")]
+    assert bounds(step, "body.pos") == bounds(step, "body.inner.vel") == [(0, (Limit("body.count"),))]
 
 
 @pytest.mark.parametrize("kernel", [local_struct, function_argument, from_closure])

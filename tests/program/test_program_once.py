@@ -196,7 +196,9 @@ def test_nothing_remembered_holds_memory():
     def held(x: F, y: F, tmp: F):
         own = wp.zeros(x.shape, dtype=float, device=x.device)
         wp.launch(blur, dim=x.shape, inputs=[x], outputs=[own])
-        wp.launch(blur, dim=x.shape, inputs=[own], outputs=[tmp])
+        copied = wp.empty_like(own)
+        wp.copy(copied, own)
+        wp.launch(blur, dim=x.shape, inputs=[copied], outputs=[tmp])
         wp.launch(blur, dim=x.shape, inputs=[tmp], outputs=[y])
 
     made, make = [], wp.array.__init__

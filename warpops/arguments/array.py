@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..plan.model import Slot
-from .kind import Kind, fail, refused, require
+from .kind import Kind, demand, fail, refused
 
 IDS = "compiled code, export and vmap take a tensor of ids: torch.tensor([x.id for x in objects], dtype=torch.uint64)"
 """What is said where a list of Warp's objects isn't taken."""
@@ -76,17 +76,8 @@ class Array(Kind):
                 f"{value.shape}{hint}",
             )
         for axis, size in enumerate(leaf.component, start=leaf.ndim):
-            got = value.shape[axis]
-            require(
-                got == size,
-                lambda: (
-                    f"{op}: argument '{slot.label}': expected shape {expected_shape(slot)} ({leaf.type_name}), got "
-                    f"{value.shape}"
-                ),
-            )
-
-    def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
-        yield from ()
+            wanted = f"expected shape {expected_shape(slot)} ({leaf.type_name}), got {{}}"
+            demand(op, slot, value.shape[axis] == size, wanted, value.shape)
 
     def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
         test = f"isinstance({slot.name}, {use('Tensor')})"

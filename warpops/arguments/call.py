@@ -6,7 +6,7 @@ come here always, where sizes may be symbolic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,12 @@ import torch
 
 from ..effects import Limit
 from ..errors import ArgumentError
+from ..plan.bounds import Cover, Reach
 from ..plan.model import OpPlan, Slot
 from ..plan.sizes import Expr, SizeError
 from ..plan.solving import Solved
 from .callbacks import call_back, called_dims
-from .kind import fail, require
+from .kind import demand, fail, require
 from .kinds import check_slot
 from .overlap import check_mutated
 from .size import smallest, value_of
@@ -113,33 +114,18 @@ def bind_sizes(op: str, plan: OpPlan, values: Mapping[str, Any]) -> dict[str, An
     solved = plan.solved({slot.name for slot in given})
     for one in solved:
         sizes[one.name] = _solve(op, plan.slot(one.of.array), one, values, sizes)
-    binder = {one.name: plan.slot(one.of.array).label for one in solved}
+    binder = {one.name: f", bound by '{plan.slot(one.of.array).label}'" for one in solved}
     settled = {(one.of.array, one.of.axis) for one in solved}
     for slot in given:
         for axis, dim in enumerate(slot.dims or ()):
             if dim is None or (slot.name, axis) in settled:
                 continue
             wanted = _evaluate(op, f"the size '{dim}' of '{slot.label}'", dim, sizes)
-            got = values[slot.name].shape[axis]
-            if got is wanted:
-                continue
-
-            def message(
-                slot: Slot = slot, axis: int = axis, dim: Expr = dim, wanted: Any = wanted, got: Any = got
-            ) -> str:
-                name = str(dim.value) if dim.is_name else ""
-                if name in binder:
-                    return (
-                        f"{op}: argument '{slot.label}': expected size {wanted} on axis {axis} ('{dim}', bound by "
-                        f"'{binder[name]}'), got {got}: shape {values[slot.name].shape}"
-                    )
-                equal = "" if dim.is_int else f" ('{dim}')"
-                return (
-                    f"{op}: argument '{slot.label}': expected size {wanted} on axis {axis}{equal}, got {got}: shape "
-                    f"{values[slot.name].shape}"
-                )
-
-            require(got == wanted, message)
+            shape = values[slot.name].shape
+            if shape[axis] is not wanted:
+                said = "" if dim.is_int else f" ('{dim}'{binder.get(str(dim), '')})"
+                text = f"expected size {{}} on axis {axis}{said}, got {{}}: shape {{}}"
+                demand(op, slot, shape[axis] == wanted, text, wanted, shape[axis], shape)
     return sizes
 
 
@@ -162,17 +148,15 @@ def _solve(op: str, slot: Slot, solved: Solved, values: Mapping[str, Any], sizes
     factor = _evaluate(op, title, solved.factor, sizes)
     rest = got - _evaluate(op, title, solved.offset, sizes)
 
-    def wrong(why: str) -> Callable[[], str]:
-        return lambda: (
-            f"{op}: argument '{slot.label}': its axis {axis} has size {got}, and is declared '{dim}': {why}; shape "
-            f"{values[slot.name].shape}"
-        )
+    def check(condition: Any, why: str, *shown: Any) -> None:
+        text = f"its axis {axis} has size {{}}, and is declared '{dim}': {why}; shape {{}}"
+        demand(op, slot, condition, text, got, *shown, values[slot.name].shape)
 
-    require(factor != 0, wrong(f"'{solved.factor}', by which '{name}' is multiplied, is 0"))
+    check(factor != 0, f"'{solved.factor}', by which '{name}' is multiplied, is 0")
     if not isinstance(factor, int) or factor != 1:
-        require(rest % factor == 0, wrong(f"no whole '{name}' gives that"))
+        check(rest % factor == 0, f"no whole '{name}' gives that")
         rest = rest // factor
-    require(rest >= 0, wrong(f"'{name}' would be {rest}"))
+    check(rest >= 0, f"'{name}' would be {{}}", rest)
     return rest
 
 
@@ -273,12 +257,13 @@ def _check_reach(
     empty = [size == 0 for size in launch if not isinstance(size, int)]
     shapes = _unless_null(op, plan, shapes, sizes)
 
-    def demand(array: str, condition: Any, message: Callable[[], str]) -> None:
+    def check(place: Cover | Reach, condition: Any, why: str, *shown: Any) -> None:
         """Nothing is launched over an empty dim, and a null array isn't indexed, which symbols can't tell."""
-        null = [n == 0 for n in shapes[array] if not isinstance(n, int)] if plan.slot(array).nullable else []
+        slot, shape = plan.slot(place.array), shapes[place.array]
+        null = [n == 0 for n in shape if not isinstance(n, int)] if slot.nullable else []
         for nothing in (*empty, *null) if condition is not True else ():
             condition = nothing if condition is False else condition | nothing
-        require(condition, message)
+        demand(op, slot, condition, f"its axis {place.axis} has size {{}}, and {why}", shape[place.axis], *shown)
 
     def number(limit: Limit) -> Any:
         if isinstance(limit.base, tuple):
@@ -299,57 +284,15 @@ def _check_reach(
         enough = size is threads and cover.offset <= 0 and cover.factor <= cover.divisor
         if enough or (isinstance(threads, int) and threads <= 0):
             continue
-        slot = plan.slot(cover.array)
         last = (threads - 1) // cover.divisor * cover.factor if cover.factor * cover.divisor != 1 else threads - 1
-        demand(
-            cover.array,
-            last + cover.offset < size,
-            lambda slot=slot, cover=cover, size=size, threads=threads: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {cover.axis} has size {size}, and the launch has {threads} "
-                f"threads on axis {cover.coordinate} of dim, which indexes it{cover.text}"
-            ),
-        )
+        why = f"the launch has {{}} threads on axis {cover.coordinate} of dim, which indexes it{cover.text}"
+        check(cover, last + cover.offset < size, why, threads)
     for reach in plan.extents.reaches:
         if reach.array not in shapes:
             continue
-        size = shapes[reach.array][reach.axis]
-        slot = plan.slot(reach.array)
-        reached = [number(limit) for limit in reach.limits]
-        if not reach.constant and not all(isinstance(number, int) for number in (size, *reached)):
+        size, needed = shapes[reach.array][reach.axis], number(reach.needed)
+        limits = [number(limit) for limit in reach.limits]
+        if not reach.sure and not all(isinstance(number, int) for number in (size, *limits)):
             continue  # whether a thread gets there, the launch itself sees
-        if any(number <= 0 for number in reached):
-            continue
-        how = f"with the constant {reach.size - 1}" if reach.constant else f"where it takes at least {reach.size}"
-        demand(
-            reach.array,
-            size >= reach.size,
-            lambda slot=slot, reach=reach, size=size, how=how: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {reach.axis} has size {size}, and the kernel indexes it {how}"
-            ),
-        )
-    for count in plan.extents.counts:
-        if count.array not in shapes:
-            continue
-        size, number = shapes[count.array][count.axis], sizes[count.number]
-        slot = plan.slot(count.array)
-        demand(
-            count.array,
-            size >= number,
-            lambda slot=slot, count=count, size=size, number=number: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {count.axis} has size {size}, and the kernel indexes it in a "
-                f"loop up to '{count.number}', which is {number}"
-            ),
-        )
-    for loop in plan.extents.loops:
-        if loop.array not in shapes or loop.other not in shapes:
-            continue
-        size, other = shapes[loop.array][loop.axis], shapes[loop.other][loop.other_axis]
-        slot, source = plan.slot(loop.array), plan.slot(loop.other)
-        demand(
-            loop.array,
-            size >= other,
-            lambda slot=slot, loop=loop, size=size, other=other, source=source: (  # type: ignore[misc]
-                f"{op}: argument '{slot.label}': its axis {loop.axis} has size {size}, and the kernel indexes it in a "
-                f"loop over axis {loop.other_axis} of '{source.label}', which has {other}"
-            ),
-        )
+        if not any(number <= 0 for number in limits):
+            check(reach, size >= needed, f"the kernel indexes it {reach.how}", needed)

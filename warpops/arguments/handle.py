@@ -25,7 +25,8 @@ from ..private.helper_op import HelperOp
 from ..private.warp_types import OBJECTS
 from .ran import Ran, check_ran, ran_of
 
-_known: dict[int, weakref.ref[Any]] = {}
+_known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Objects that were seen, by their ids."""
 _searches_left = 8
 """How often the heap is searched in vain before ids of unknown objects are taken for plain numbers."""
 _lock = locks.reentrant()
@@ -50,22 +51,14 @@ def id_of(value: Any) -> Any:
 
 def remember(value: Any) -> None:
     """Note which object has an id."""
-    if isinstance(value, OBJECTS) and value.id:
-        found = _known.get(value.id)
-        if found is None or found() is not value:
-            if len(_known) > 256:
-                for key in [key for key, reference in list(_known.items()) if reference() is None]:
-                    _known.pop(key, None)
-            _known[value.id] = weakref.ref(value)
+    if isinstance(value, OBJECTS) and value.id and _known.get(value.id) is not value:
+        _known[value.id] = value
 
 
 def object_of(handle: int) -> Any:
     """The live object that has an id, where one was seen; else None."""
-    reference = _known.get(handle & 0xFFFFFFFFFFFFFFFF)
-    value = reference() if reference is not None else None
-    if value is None or value.id != handle & 0xFFFFFFFFFFFFFFFF:
-        return None
-    return value
+    value = _known.get(handle & 0xFFFFFFFFFFFFFFFF)
+    return value if value is not None and value.id == handle & 0xFFFFFFFFFFFFFFFF else None
 
 
 def check_handle(title: str, kinds: frozenset[str], handle: int, device: torch.device) -> None:
@@ -85,7 +78,7 @@ def check_handle(title: str, kinds: frozenset[str], handle: int, device: torch.d
     wanted = " or ".join(sorted(kinds))
     if not handle and kinds:
         raise ArgumentError(f"{title}: expected a wp.{wanted}, or its id, got 0, which no object has")
-    value = _look_up(handle) if kinds else object_of(handle)
+    value = _look_up(handle, True) if kinds else object_of(handle)
     if value is None:
         if kinds and not _frozen():
             raise ArgumentError(
@@ -188,35 +181,26 @@ def _frozen() -> bool:
     return gc.get_freeze_count() > 0 and not any(found is OBJECTS[0] for found in gc.get_objects())
 
 
-def _search_heap(handle: int) -> Any:
-    with _lock:
-        for value in gc.get_objects():
-            if issubclass(type(value), OBJECTS):
-                remember(value)
-    return object_of(handle)
-
-
-def _search(handle: int) -> Any:
-    """Find an object that only compiled code has seen, which knows its id alone."""
+def _look_up(handle: int, sure: bool) -> Any:
+    """The object behind an id, which may be one that only compiled code has seen; ``sure`` if it is one for certain."""
     global _searches_left
     found = object_of(handle)
-    if found is None and _searches_left > 0 and handle:
-        found = _search_heap(handle)
-        _searches_left = 8 if found is not None else _searches_left - 1
+    if found is None and (sure or (handle and _searches_left > 0)):
+        with _lock:
+            for value in gc.get_objects():
+                if issubclass(type(value), OBJECTS):
+                    remember(value)
+        found = object_of(handle)
+        if not sure:
+            _searches_left = 8 if found is not None else _searches_left - 1
     return found
-
-
-def _look_up(handle: int) -> Any:
-    """Find the object that a number should be the id of."""
-    found = object_of(handle)
-    return _search_heap(handle) if found is None else found
 
 
 def keep(handles: Sequence[int], made: Sequence[torch.Tensor] = ()) -> torch.Tensor:
     """A token that keeps the objects behind ids alive, and knows their stamps, and what a program did that has just made
     some tensors."""
     owner = numpy.zeros(0, numpy.uint8).view(_Owner)
-    owner.held = tuple(((value, stamp(value)),) for value in map(_search, handles))
+    owner.held = tuple(((value, stamp(value)),) for value in (_look_up(handle, False) for handle in handles))
     if made:
         owner.ran = ran_of(made)
     token = torch.from_numpy(owner)
@@ -224,9 +208,9 @@ def keep(handles: Sequence[int], made: Sequence[torch.Tensor] = ()) -> torch.Ten
     return token
 
 
-def held_by(token: torch.Tensor) -> tuple[tuple[Held, ...], Ran | None]:
+def held_by(token: torch.Tensor | None) -> tuple[tuple[Held, ...], Ran | None]:
     """The objects that a token keeps alive, and their stamps; and what a program did."""
-    owner = _owners.get(token.untyped_storage().data_ptr())
+    owner = None if token is None else _owners.get(token.untyped_storage().data_ptr())
     return ((), None) if owner is None else (owner.held, owner.ran)
 
 
@@ -245,7 +229,7 @@ def with_token(op: str, labels: Sequence[str], into: Callable[..., None]) -> Cal
     """The raw backward over given buffers, whose last argument is the token of the objects."""
 
     def run(*values: Any) -> None:
-        held, ran = ((), None) if values[-1] is None else held_by(values[-1])
+        held, ran = held_by(values[-1])
         check_unchanged(op, labels, held)
         into(*values[:-1])
         check_ran(op, ran)

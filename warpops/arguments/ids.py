@@ -22,8 +22,7 @@ class Handle(Number):
 
     convert_name = "to_handle"
 
-    def annotation(self, slot: Slot) -> Any:
-        return None
+    annotation, eager, guarded = Kind.annotation, Kind.eager, Kind.guarded
 
     def check(self, op: str, slot: Slot, value: Any) -> None:
         if isinstance(value, torch.Tensor):
@@ -36,18 +35,12 @@ class Handle(Number):
         self.check(op, slot, plain)
         return plain - 2**64 if isinstance(plain, int) and plain >= 2**63 else plain
 
-    def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
-        yield from Kind.eager(self, slot, use)
-
     def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
         name = slot.name
         yield f"{name} = {use('handle')}({name})"
         yield from refused(f"isinstance({name}, {use('INTS')})", slot, place, use)
         yield f"if {name} > {2**63 - 1}:  # a schema's int is signed"
         yield f"    {name} = {name} - {2**64}"
-
-    def guarded(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
-        yield from ()
 
     def native(self, warp_type: Any, value: Any) -> Any:
         return value & 0xFFFFFFFFFFFFFFFF

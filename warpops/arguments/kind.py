@@ -25,11 +25,16 @@ def require(condition: Any, message: Callable[[], str]) -> None:
     torch_modes.require(ArgumentError, condition, message)
 
 
+def demand(op: str, slot: Slot, condition: Any, text: str, *shown: Any) -> None:
+    """Refuse an argument unless a condition holds, symbolic or not; ``text`` is formatted where it doesn't."""
+    require(condition, lambda: f"{op}: argument '{slot.label}': {text.format(*shown)}")
+
+
 class Kind:
     """A kind of argument. What writes text is given ``use``, which names a helper of the text's scope."""
 
     convert_name = ""
-    """What generated text calls ``convert``."""
+    """What generated text calls ``convert``; empty where it is what the schema takes already."""
     several = False
     """Its value is a list of numbers."""
 
@@ -59,7 +64,8 @@ class Kind:
 
     def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
         """The lines by which eager code converts it, where it isn't what the schema takes."""
-        yield f"{slot.name} = {use(self.convert_name)}({slot.name!r}, {slot.name})"
+        if self.convert_name:
+            yield f"{slot.name} = {use(self.convert_name)}({slot.name!r}, {slot.name})"
 
     def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
         """The lines by which compiled code refuses it, where PyTorch's parser has no words for that."""
@@ -77,14 +83,9 @@ class Kind:
         """What Warp's own launch takes for a value of the schema."""
         return value
 
-    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
-        """Add a value to the lists of tensors, ints and floats that a package is given; False where it fits none."""
-        streams["tensor"].append(value)
-        return True
-
-    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> Any:
-        """A value from the lists again."""
-        return next(streams["tensor"])
+    def code(self, slot: Slot) -> str:
+        """What a package knows it by (``calls/packaged.py``); empty where it can't."""
+        return "t"
 
 
 def refused(test: str, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:

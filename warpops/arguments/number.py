@@ -44,13 +44,7 @@ class Number(Kind):
         check_number(op, slot, self.scalar(slot), value)
 
     def convert(self, op: str, slot: Slot, value: Any) -> Any:
-        Number.check(self, op, slot, value)
-        plain, scalar = plain_number(value), self.scalar(slot)
-        if plain is None:
-            return value
-        if scalar is None:
-            return plain if isinstance(plain, float) else int(plain)
-        return PYTHON[scalar.kind](plain)
+        return converted(op, slot, self.scalar(slot), value)
 
     def eager(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
         scalar = self.scalar(slot)
@@ -87,23 +81,9 @@ class Number(Kind):
             return f"{slot.name} & 0xFFFFFFFFFFFFFFFF"
         return super().packed(slot, bits)
 
-    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
+    def code(self, slot: Slot) -> str:
         scalar = self.scalar(slot)
-        kind = "float" if scalar is not None and scalar.kind == "float" else "int"
-        if scalar is None:  # its type is its own: 1 and a float, or 0 and an int
-            if type(value) not in (int, float):
-                return False
-            kind = "float" if type(value) is float else "int"
-            streams["int"].append(int(kind == "float"))
-        streams[kind].append(int(value) if isinstance(value, bool) else value)
-        return True
-
-    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> Any:
-        scalar = self.scalar(slot)
-        if scalar is None:
-            return next(streams["float" if next(streams["int"]) else "int"])
-        value = next(streams["float" if scalar.kind == "float" else "int"])
-        return bool(value) if scalar.kind == "bool" else value
+        return scalar.kind[0] if scalar is not None else "n"
 
 
 def schema_of(scalar: Scalar) -> str:
@@ -147,6 +127,17 @@ def check_number(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> None
         return
     if scalar is not None and not scalar.holds(plain):
         fail(op, slot, f"expected a float that {name} can hold, got {value!r}; inf and nan are allowed")
+
+
+def converted(op: str, slot: Slot, scalar: Scalar | None, value: Any) -> Any:
+    """A number as the schema takes it, once it is checked; a symbolic one as it is."""
+    check_number(op, slot, scalar, value)
+    plain = plain_number(value)
+    if plain is None:
+        return value
+    if scalar is None:
+        return plain if isinstance(plain, float) else int(plain)
+    return PYTHON[scalar.kind](plain)
 
 
 def plain_number(value: Any) -> int | float | bool | None:

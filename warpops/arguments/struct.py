@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from ..private import warp_types
 
 
-def field_reader(op: str, optional: frozenset[str], refuse_traced: Callable[[int, Any], Any]) -> Callable[..., Any]:
+def field_reader(op: str, optional: frozenset[str], refuse_traced: Callable[..., Any]) -> Callable[..., Any]:
     """What the generated front calls for each field.
 
     ``optional`` are the labels of fields that may be missing, which is the same as None. ``refuse_traced`` tells a
@@ -31,8 +31,8 @@ def field_reader(op: str, optional: frozenset[str], refuse_traced: Callable[[int
             if label in optional:
                 return None
             if torch.compiler.is_compiling():
-                return refuse_traced(index, Missing(type(value).__name__, part))
-            raise ArgumentError(f"{op}: argument '{label}': {missing(type(value).__name__, part)}")
+                return refuse_traced(index, None, said=_missing(type(value).__name__, part))
+            raise ArgumentError(f"{op}: argument '{label}': {_missing(type(value).__name__, part)}")
         if isinstance(value, wp.array):
             return tensor_of(value)
         return value
@@ -40,14 +40,7 @@ def field_reader(op: str, optional: frozenset[str], refuse_traced: Callable[[int
     return field
 
 
-class Missing:
-    """Stands for a field that isn't there, on the way to a message."""
-
-    def __init__(self, owner: str, part: str) -> None:
-        self.owner, self.part = owner, part
-
-
-def missing(owner: str, part: str) -> str:
+def _missing(owner: str, part: str) -> str:
     """What is said of a field that isn't there."""
     given = {"Tensor": "a tensor", "NoneType": "None"}.get(owner, owner)
     return (

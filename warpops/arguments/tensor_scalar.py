@@ -16,15 +16,13 @@ class TensorScalar(Number):
     """A number that a 0-d tensor is given for."""
 
     convert_name = "to_tensor"
+    annotation, guarded, code = Kind.annotation, Kind.guarded, Kind.code
 
     def schema(self, slot: Slot) -> str:
         return "Tensor"
 
     def default(self, slot: Slot, value: Any) -> str:
         return "=None"  # no number can be the default of a tensor: the call's own is looked up
-
-    def annotation(self, slot: Slot) -> Any:
-        return None
 
     def check(self, op: str, slot: Slot, value: Any) -> None:
         if not isinstance(value, torch.Tensor):
@@ -60,11 +58,6 @@ class TensorScalar(Number):
 
     def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
         yield f"{slot.name} = {use('traced_tensor')}({slot.name})"
-
-    def guarded(self, slot: Slot, use: Callable[[str], str]) -> Iterator[str]:
-        yield from ()
-
-    put, take = Kind.put, Kind.take
 
 
 def refuse_number(op: str, slot: Slot) -> NoReturn:

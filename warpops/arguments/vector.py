@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy
@@ -11,8 +11,17 @@ import torch
 
 from ..kernel.signature import Leaf
 from ..plan.model import Slot
-from .kind import PYTHON, Kind, fail, refused
-from .number import SYMBOLIC_NUMBERS, check_number, guard_number, plain_number, schema_of
+from .kind import Kind, fail, refused
+from .number import SYMBOLIC_NUMBERS, check_number, converted, guard_number, schema_of
+
+
+def _is_nested(value: Any) -> bool:
+    nested = isinstance(value, (Sequence, numpy.ndarray)) and not isinstance(value, (str, bytes))
+    return nested or hasattr(value, "_wp_scalar_type_")
+
+
+def _entries(value: Any) -> Any:
+    return numpy.atleast_1d(value).tolist() if isinstance(value, numpy.ndarray) else value
 
 
 class Vector(Kind):
@@ -22,43 +31,36 @@ class Vector(Kind):
     several = True
 
     def schema(self, slot: Slot) -> str:
-        return f"{schema_of(slot.leaf.scalar) if slot.leaf.scalar is not None else 'float'}[]"
+        return f"{schema_of(slot.leaf.scalar) if slot.leaf.scalar is not None else 'Scalar'}[]"
 
     def check(self, op: str, slot: Slot, value: Any) -> None:
-        leaf = slot.leaf
-        assert leaf.component is not None and leaf.scalar is not None
-        if isinstance(value, torch.Tensor):
-            fail(
-                op,
-                slot,
-                f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got a tensor of shape {value.shape}; pass "
-                f"numbers with .tolist() (its gradient would be lost), or take an array in the kernel",
-            )
-        items = flatten(value)
-        if items is None:
-            fail(
-                op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {type(value).__name__}"
-            )
-        lengths = nesting(value)
-        if lengths not in nestings(leaf):
-            parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
-            fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
-        if len(items) != math.prod(leaf.component):
-            fail(op, slot, f"expected {math.prod(leaf.component)} numbers ({leaf.type_name}), got {len(items)}")
-        for item in items:
-            check_number(op, slot, leaf.scalar, item)
+        for item in self.items(op, slot, value):
+            check_number(op, slot, slot.leaf.scalar, item)
 
     def convert(self, op: str, slot: Slot, value: Any) -> list[Any]:
-        leaf = slot.leaf
-        if not leaf.generic:
-            self.check(op, slot, value)
-        items = flatten(value)
-        if items is None:
-            fail(op, slot, f"expected numbers ({leaf.type_name}), got {type(value).__name__}")
-        kind = PYTHON[leaf.scalar.kind if leaf.scalar is not None else "float"]
+        symbols = (torch.SymInt, torch.SymFloat)
         return [
-            item if isinstance(item, (torch.SymInt, torch.SymFloat)) else kind(plain_number(item)) for item in items
+            item if isinstance(item, symbols) else converted(op, slot, slot.leaf.scalar, item)
+            for item in self.items(op, slot, value)
         ]
+
+    def items(self, op: str, slot: Slot, value: Any) -> list[Any]:
+        """What a value consists of, if there is as much of it, and nested so, as its type takes."""
+        leaf, items = slot.leaf, flatten(value)
+        count = math.prod(leaf.component) if leaf.component is not None else None
+        wanted = f"expected {'' if count is None else f'{count} '}numbers ({leaf.type_name}), got"
+        if isinstance(value, torch.Tensor):
+            advice = "pass numbers with .tolist() (its gradient would be lost), or take an array in the kernel"
+            fail(op, slot, f"{wanted} a tensor of shape {value.shape}; {advice}")
+        if items is None:
+            fail(op, slot, f"{wanted} {type(value).__name__}")
+        lengths = nesting(value)
+        if count is not None and lengths not in nestings(leaf):
+            parts = " or ".join(_described(form) for form in reversed(nestings(leaf)) if form)
+            fail(op, slot, f"expected {parts} ({leaf.type_name}), got {_described(lengths)}")
+        if count is not None and len(items) != count:
+            fail(op, slot, f"{wanted} {len(items)}")
+        return items
 
     def traced(self, slot: Slot, place: int, use: Callable[[str], str]) -> Iterator[str]:
         name = slot.name
@@ -78,29 +80,15 @@ class Vector(Kind):
     def native(self, warp_type: Any, value: Any) -> Any:
         return warp_type(*value)
 
-    def put(self, slot: Slot, value: Any, streams: dict[str, list[Any]]) -> bool:
+    def code(self, slot: Slot) -> str:
         scalar = slot.leaf.scalar
-        if scalar is not None:
-            streams["float" if scalar.kind == "float" else "int"].extend(value)
-        return scalar is not None
-
-    def take(self, slot: Slot, streams: dict[str, Iterator[Any]]) -> list[Any]:
-        scalar = slot.leaf.scalar
-        assert scalar is not None
-        stream = streams["float" if scalar.kind == "float" else "int"]
-        return [PYTHON[scalar.kind](next(stream)) for _ in range(math.prod(slot.leaf.component or ()))]
+        return f"[{scalar.kind[0] * math.prod(slot.leaf.component or ())}]" if scalar is not None else ""
 
 
-def nesting(value: Any) -> tuple[int, ...]:
+def nesting(value: Any, nested: Callable[[Any], bool] = _is_nested) -> tuple[int, ...]:
     """How a sequence is nested: the length of each of its items, 0 for a number; empty where all are numbers."""
-    items = numpy.atleast_1d(value).tolist() if isinstance(value, numpy.ndarray) else value
-    lengths = tuple(len(flatten(item) or ()) if _is_nested(item) else 0 for item in items)
-    return lengths if any(_is_nested(item) for item in items) else ()
-
-
-def _is_nested(item: Any) -> bool:
-    nested = isinstance(item, (Sequence, numpy.ndarray)) and not isinstance(item, (str, bytes))
-    return nested or hasattr(item, "_wp_scalar_type_")
+    items = _entries(value)
+    return tuple([len(flatten(item, nested) or ()) for item in items]) if any(nested(item) for item in items) else ()
 
 
 def nestings(leaf: Leaf) -> tuple[tuple[int, ...], ...]:
@@ -124,25 +112,14 @@ def _described(lengths: tuple[int, ...]) -> str:
     return f"{', '.join(str(length or 1) for length in lengths)} numbers"
 
 
-def flatten(value: Any) -> list[Any] | None:
+def flatten(value: Any, nested: Callable[[Any], bool] = _is_nested) -> list[Any] | None:
     """The numbers of a flat or nested sequence, in row-major order; None for what is no sequence."""
-    if isinstance(value, (str, bytes, Mapping)):
-        return None
-    if isinstance(value, numpy.ndarray):
-        return list(value.ravel().tolist())
-    if not isinstance(value, Sequence) and not hasattr(value, "_wp_scalar_type_"):
+    if not nested(value):
         return None
     items: list[Any] = []
-    for item in value:
-        if isinstance(item, (str, bytes)):
-            items.append(item)
-        elif isinstance(item, (Sequence, numpy.ndarray)) or hasattr(item, "_wp_scalar_type_"):
-            inner = flatten(item)
-            if inner is None:
-                return None
-            items += inner
-        else:
-            items.append(item)
+    for item in _entries(value):
+        inner = flatten(item, nested)
+        items += [item] if inner is None else inner
     return items
 
 
@@ -151,30 +128,20 @@ def default_value(default: Any) -> Any:
     return items if items is not None else default
 
 
+def _is_list(value: Any) -> bool:
+    """What a sequence is in traced code."""
+    return isinstance(value, (list, tuple))
+
+
 def traced_vector(value: Any) -> list[Any]:
     """A flat or nested sequence of numbers as a flat list, in traced code."""
-    items: list[Any] = []
-    for item in value:
-        if isinstance(item, (list, tuple)):
-            items += traced_vector(item)
-        elif isinstance(item, (float, torch.SymFloat)):
-            items.append(guard_number(item))
-        else:
-            items.append(item)
-    return items
+    items = flatten(value, _is_list) or []
+    return [guard_number(item) if isinstance(item, (float, torch.SymFloat)) else item for item in items]
 
 
 def traced_nesting(value: Any) -> tuple[int, ...]:
-    """The length of each item of a sequence, 0 for a number, in traced code; empty where none is a sequence."""
-    lengths = []
-    nested = False
-    for item in value:
-        if isinstance(item, (list, tuple)):
-            nested = True
-            lengths.append(len(traced_vector(item)))
-        else:
-            lengths.append(0)
-    return tuple(lengths) if nested else ()
+    """How a sequence is nested, in traced code."""
+    return nesting(value, _is_list)
 
 
 def wrong_item(items: list[Any]) -> int:

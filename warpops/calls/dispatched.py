@@ -1,7 +1,8 @@
-"""What PyTorch's dispatcher calls for an op's operators: the public one in each of its ways, the raw forward under autograd."""
+"""What PyTorch's dispatcher calls for an op's operators: the public one, also under its plain name, and the raw ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,16 +10,14 @@ import torch
 from ..errors import GradientError
 from ..private import torch_modes
 from .special import cast, has_tangents
-from .traced import fake_public, pin, traced
-from .ways import Plain, Ways, newest
+from .traced import pin, traced
+from .ways import Plain, Ways
 
 
-def run_public(ways: Ways, /, *arguments: Any, **named: Any) -> Any:
+def run_public(op: Ways | Plain, /, *arguments: Any, **named: Any) -> Any:
     """The public op."""
-    return _run(ways, ways.ops.public, ways.complete(arguments, named))
-
-
-def _run(ways: Ways, overload: Any, arguments: tuple[Any, ...]) -> Any:
+    ways, overload = op.now()
+    arguments = ways.complete(arguments, named)
     eager = ways.live().eager
     if torch_modes.functorch_level() is not None and torch_modes.is_wrapped(arguments):
         raise GradientError(
@@ -33,23 +32,18 @@ def _run(ways: Ways, overload: Any, arguments: tuple[Any, ...]) -> Any:
     return eager(*arguments)
 
 
-def run_cast(ways: Ways, /, *arguments: Any, **named: Any) -> Any:
+def run_cast(op: Ways | Plain, /, *arguments: Any, **named: Any) -> Any:
     """The public op under autocast."""
-    return _cast(ways, ways.ops.public, ways.complete(arguments, named))
-
-
-def _cast(ways: Ways, overload: Any, arguments: tuple[Any, ...]) -> Any:
-    values = cast(ways, arguments)
+    ways, overload = op.now()
+    values = cast(ways, ways.complete(arguments, named))
     with torch_modes.exclude_autocast():
         return ways.call_public(values, overload)
 
 
-def run_mapped(ways: Ways, keyset: Any, /, *arguments: Any, **named: Any) -> Any:
+def run_mapped(op: Ways | Plain, keyset: Any, /, *arguments: Any, **named: Any) -> Any:
     """The public op under vmap, where it is called by itself (``op.overload``) or from compiled code."""
-    return _map(ways, ways.ops.public, arguments, named)
+    ways, overload = op.now()
 
-
-def _map(ways: Ways, overload: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     def rule(info: Any, in_dims: Any, /, *arguments: Any, **named: Any) -> Any:
         values = ways.complete(arguments, named)
         dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
@@ -58,29 +52,13 @@ def _map(ways: Ways, overload: Any, arguments: tuple[Any, ...], named: dict[str,
     return torch_modes.call_vmap_rule(rule, overload, arguments, named)
 
 
-# --- under the plain name ---------------------------------------------------------------------------------------------
-
-
-def run_plain(plain: Plain, /, *arguments: Any, **named: Any) -> Any:
-    """The newest op of a name."""
-    ways = newest(plain.name)
-    return _run(ways, plain.overload, ways.complete(arguments, named))
-
-
-def run_plain_cast(plain: Plain, /, *arguments: Any, **named: Any) -> Any:
-    """The newest op of a name, under autocast."""
-    ways = newest(plain.name)
-    return _cast(ways, plain.overload, ways.complete(arguments, named))
-
-
-def run_plain_mapped(plain: Plain, keyset: Any, /, *arguments: Any, **named: Any) -> Any:
-    """The newest op of a name, under vmap."""
-    return _map(newest(plain.name), plain.overload, arguments, named)
-
-
-def fake_plain(plain: Plain, /, *arguments: Any, **named: Any) -> Any:
-    """The fake kernel of the newest op of a name."""
-    return fake_public(newest(plain.name), *arguments, **named)
+PUBLIC: tuple[tuple[str, Callable[..., Any], bool], ...] = (
+    ("Autograd", run_public, False),
+    ("CompositeExplicitAutograd", run_public, False),
+    (torch_modes.VMAP_KEY, run_mapped, True),
+    *((key, run_cast, False) for key in torch_modes.AUTOCAST.values()),
+)
+"""The kernels of the public operator, by dispatch key, and whether each is given the set of keys."""
 
 
 # --- raw operators ----------------------------------------------------------------------------------------------------
@@ -103,22 +81,12 @@ def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
     return ways.ops.forward.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments)
 
 
-def run_forward_into(ways: Ways, /, *values: Any) -> None:
-    """The raw forward over given buffers."""
+def run_raw(ways: Ways, way: str, /, *values: Any) -> Any:
+    """The raw backward, or one of those over given buffers: none has a derivative."""
     _refuse_tangents(ways, values)
-    ways.instances.forward_into(*values)
-
-
-def run_backward(ways: Ways, /, *values: Any) -> list[torch.Tensor]:
-    """The raw backward."""
-    _refuse_second(ways, values)
-    return ways.instances.backward(*values)
-
-
-def run_backward_into(ways: Ways, /, *values: Any) -> None:
-    """The raw backward over given buffers."""
-    _refuse_second(ways, values)
-    ways.instances.backward_into(*values)
+    if way != "forward_into":
+        _refuse_second(ways, values)
+    return ways.instances.launch(way, *values)
 
 
 def _followed(ways: Ways, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -136,7 +104,6 @@ def _refuse_tangents(ways: Ways, values: tuple[Any, ...]) -> None:
 
 
 def _refuse_second(ways: Ways, values: tuple[Any, ...]) -> None:
-    _refuse_tangents(ways, values)
     if torch.is_grad_enabled() and any(
         isinstance(v, torch.Tensor) and v.requires_grad for v in _followed(ways, values)
     ):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import warp as wp
 
-from ..arguments.kinds import kind_of
 from ..errors import ArgumentError, SignatureError
 from ..kernel.scalars import WARP_SCALAR
 from ..plan.model import OpPlan, Slot
@@ -120,7 +119,9 @@ class _Resolver:
         leaf = slot.leaf
         scalar = WARP_SCALAR.get(value.dtype)
         if scalar is None or not warp_types.admits(template.dtype, scalar):
-            self._refuse_dtype(slot, value.dtype)
+            raise ArgumentError(
+                f"{self.name}: argument '{slot.label}': expected a dtype that {leaf.type_name} takes, got {value.dtype}"
+            )
         extra = value.ndim - leaf.ndim
         shape = tuple(int(n) for n in value.shape[leaf.ndim :])
         ranks = (0, 1, 2) if template.dtype is Any else (len(getattr(template.dtype, "_shape_", ())),)
@@ -133,11 +134,6 @@ class _Resolver:
             )
         element = warp_types.with_element(template.dtype, scalar, shape)
         return warp_types.array_annotation(element, leaf.ndim)
-
-    def _refuse_dtype(self, slot: Slot, dtype: torch.dtype) -> None:
-        raise ArgumentError(
-            f"{self.name}: argument '{slot.label}': expected a dtype that {slot.leaf.type_name} takes, got {dtype}"
-        )
 
     def _follow(self, label: str) -> Any:
         template = self.templates[label]
@@ -239,64 +235,44 @@ class _Resolver:
 
 
 def align(instance: Instance, plan: OpPlan) -> Instance:
-    """An instance whose launches take what the generic plan's operators give them.
+    """An instance whose backward takes what the generic plan's operators give it.
 
     Which arrays have gradients depends on the dtypes: the operators have a place for every array that might have one,
-    and the launches only for those that do. Numbers of a generic vector arrive as floats.
+    and the launches only for those that do.
     """
-    concrete = instance.plan
-    integral = [
-        position
-        for position, slot in enumerate(concrete.inputs)
-        if kind_of(slot).several and slot.leaf.scalar is not None and slot.leaf.scalar.kind == "int"
-    ]
+    again = instance.again
+    if any(slot.leaf.generic and not slot.is_array for slot in plan.inputs):
+        # A remembered launch is found by its tensors; a number's type would have to be compared as well.
+        again = {}
     cotangents = [slot.name for slot in plan.cotangents]
     gradients = [slot.name for slot in plan.gradients]
     buffers = [*cotangents, *(slot.name for slot in plan.gradient_buffers)]
-    live = {slot.name for slot in concrete.slots if slot.differentiable}
-    arrays = [slot.name for slot in (*plan.inputs, *plan.kept) if slot.is_array]
+    live = {slot.name for slot in instance.plan.slots if slot.differentiable}
+    if live >= {*cotangents, *gradients} or "backward" not in instance.launches:
+        return dataclasses.replace(instance, again=again)
+    prepare, backward, backward_into = (instance.launches[way] for way in ("prepare", "backward", "backward_into"))
 
-    def numbers(function: Callable[..., Any] | None) -> Any:
-        if not integral or function is None:
-            return function
-
-        def call(*values: Any) -> Any:
-            changed = list(values)
-            for position in integral:
-                changed[position] = [int(item) for item in values[position]]
-            return function(*changed)
-
-        return call
-
-    ways = ("forward", "forward_into", "prepare", "backward", "backward_into")
-    own: dict[str, Any] = {way: numbers(getattr(instance, way)) for way in ways} | {"again": instance.again}
-    if any(slot.leaf.generic and not slot.is_array for slot in plan.inputs):
-        # A remembered launch is found by its tensors; a number's type would have to be compared as well.
-        own["again"] = {}
-    if live >= {*cotangents, *gradients} or instance.backward is None:
-        return dataclasses.replace(instance, **own)
-    prepare, backward, backward_into = (own[way] for way in ways[2:])
-    head = -len(cotangents) - 1
-
-    def chosen(values: tuple[Any, ...], names: list[str]) -> list[Any]:
+    def chosen(values: Sequence[Any], names: list[str]) -> list[Any]:
         return [value for value, name in zip(values, names, strict=True) if name in live]
 
     def given(values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (*values[:head], *chosen(values[head:-1], cotangents), chosen(tuple(values[-1]), gradients))
+        head = len(values) - 1 - len(cotangents)
+        return (*values[:head], *chosen(values[head:-1], cotangents), chosen(values[-1], gradients))
 
     def aligned_prepare(*values: Any) -> tuple[Any, ...]:
         made = prepare(*given(values))
-        grads = iter(made[len(arrays) :])
-        return (*made[: len(arrays)], *(next(grads) if name in live else None for name in buffers))
+        head = len(made) - sum(name in live for name in buffers)
+        grads = iter(made[head:])
+        return (*made[:head], *(next(grads) if name in live else None for name in buffers))
 
     def aligned_into(*values: Any) -> None:
         tail = len(values) - len(buffers)
         backward_into(*values[:tail], *chosen(values[tail:], buffers))
 
-    own |= {
+    aligned = {
         "prepare": aligned_prepare,
         "backward": lambda *values: backward(*given(values)),
         "backward_into": aligned_into,
     }
-    own["again"] = {way: made for way, made in own["again"].items() if way.startswith("forward")}
-    return dataclasses.replace(instance, **own)
+    again = {way: made for way, made in again.items() if way.startswith("forward")}
+    return dataclasses.replace(instance, launches={**instance.launches, **aligned}, again=again)

@@ -102,8 +102,8 @@ def helpers(ways: Ways) -> dict[str, Any]:
     return found | {
         "refuse_traced": refuse_traced,
         "refuse_number": lambda name: refuse_number(ways.name, slots[name]),
-        "launch_forward": ways.instances.forward,
-        "launch_backward": ways.instances.backward,
+        "launch_forward": partial(ways.instances.launch, "forward"),
+        "launch_backward": partial(ways.instances.launch, "backward"),
         "forwards": Store(ways.instances, "forward"),
         "backwards": Store(ways.instances, "backward"),
         "public_op": ways.ops.public,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.call import existing, to_device
+from ..arguments.call import Measure, existing, to_device
 from ..emit.again import Again
 from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
@@ -31,37 +31,30 @@ class Instance:
     plan: OpPlan
     launcher: Launcher
     source: str
-    allocate: Callable[..., tuple[Any, ...]] | None
-    forward: Callable[..., Any]
-    forward_into: Callable[..., None]
-    prepare: Callable[..., tuple[Any, ...]] | None
-    backward_into: Callable[..., None] | None
-    backward: Callable[..., list[Any]] | None
+    launches: Mapping[str, Callable[..., Any]]
+    """By name: ``forward`` and ``forward_into``; ``allocate`` where anything is made; ``prepare``, ``backward`` and
+    ``backward_into`` where there is an adjoint."""
     again: Mapping[str, Again]
     """What remembered launches are made of, by the way that is taken: forward, forward_into, backward, backward_into."""
+
+    def allocate(self, found: Measure) -> dict[str, Any]:
+        """What the op makes for a call, by name."""
+        if not self.plan.fresh:
+            return {}
+        sizes = [size for slot in self.plan.fresh for size in found.shapes[slot.name]]
+        made = self.launches["allocate"](found.device, *sizes)
+        return dict(zip([slot.name for slot in self.plan.fresh], made, strict=True))
 
 
 def make_instance(op: str, plan: OpPlan) -> Instance:
     """Generate the launches of a concrete plan: of its kernel, or the runs of its program."""
     kernel = plan.kernel
     step: Step = kernel.kernel.step(op, plan) if kernel.program else packed_step(_launcher(op, plan))
-    source, functions, again = emit_launches(op, plan, step)
+    source, launches, again = emit_launches(op, plan, step)
     if isinstance(step.target, Launcher) and plan.gradient == "adjoint":
-        functions |= {
-            n: _forward_first(plan, functions["forward"], functions[n]) for n in ("backward", "backward_into")
-        }
-    return Instance(
-        plan=plan,
-        launcher=step.target,
-        source=source,
-        allocate=functions.get("allocate"),
-        forward=functions["forward"],
-        forward_into=functions["forward_into"],
-        prepare=functions.get("prepare"),
-        backward_into=functions.get("backward_into"),
-        backward=functions.get("backward"),
-        again=again,
-    )
+        for way in ("backward", "backward_into"):
+            launches[way] = _forward_first(plan, launches["forward"], launches[way])
+    return Instance(plan, step.target, source, launches, again)
 
 
 def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,7 +73,7 @@ def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[
 
 
 def _launcher(op: str, plan: OpPlan) -> Launcher:
-    options = _options(plan)
+    options = plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank
     launcher = Launcher(plan.kernel, *options)
     launcher.suspects = plan.suspects
     launcher.checked = Checked(op, plan.kernel.kernel, plan.proven, *options)
@@ -145,21 +138,9 @@ class Instances:
         elif self._single is not None:
             self._waiting.append(told)
 
-    def forward(self, *values: Any) -> Any:
-        return self.select(values).forward(*values)
-
-    def forward_into(self, *values: Any) -> None:
-        self.select(values).forward_into(*values)
-
-    def backward(self, *values: Any) -> list[Any]:
-        backward = self.select(values).backward
-        assert backward is not None
-        return backward(*values)
-
-    def backward_into(self, *values: Any) -> None:
-        backward_into = self.select(values).backward_into
-        assert backward_into is not None
-        backward_into(*values)
+    def launch(self, way: str, *values: Any) -> Any:
+        """Call one of the launches of the instance for a call's values."""
+        return self.select(values).launches[way](*values)
 
     def select(self, values: tuple[Any, ...]) -> Instance:
         """The instance for a call's values (positional, as in the public schema; more may follow)."""
@@ -197,8 +178,3 @@ def type_key(slot: Slot, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return len(value)
     return float if isinstance(value, (float, torch.SymFloat)) else (None if value is None else int)
-
-
-def _options(plan: OpPlan) -> tuple[int | None, bool, int | None]:
-    """Those of a launch."""
-    return plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank

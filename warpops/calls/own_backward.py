@@ -66,7 +66,7 @@ def registered(function: Callable[..., Any]) -> OwnBackward:
                 by_name[slot.name] = _checked(ways.name, slot, part, values[slot.name]) if slot.differentiable else None
         return tuple(by_name.get(name) for name in plan.arguments)
 
-    return OwnBackward(run, function, function)
+    return OwnBackward(run, function)
 
 
 def _reducible(shape: tuple[Any, ...], wider: tuple[Any, ...]) -> bool:

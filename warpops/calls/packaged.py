@@ -8,6 +8,7 @@ and the form of ``op`` from one version of warpops to the next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from ..errors import ArgumentError
 from ..plan.model import OpPlan
 from ..private.helper_op import HelperOp
 from .ways import Ways, many, newest, plain_of
+
+Streams = tuple[list[Any], list[Any], list[Any]]
 
 
 def look_up(name: str, schema: str) -> Ways:
@@ -30,19 +33,46 @@ def look_up(name: str, schema: str) -> Ways:
     return ways
 
 
-def pack(plan: OpPlan, values: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any]] | None:
+def pack(plan: OpPlan, values: tuple[Any, ...]) -> Streams | None:
     """The values by type; None where a schema can't take them so."""
-    streams: dict[str, list[Any]] = {"tensor": [], "int": [], "float": []}
-    if not all(kind_of(slot).put(slot, value, streams) for slot, value in zip(plan.inputs, values, strict=False)):
-        return None
-    return streams["tensor"], streams["int"], streams["float"]
+    codes, given = [kind_of(slot).code(slot) for slot in plan.inputs], values[: len(plan.inputs)]
+    symbolic = any(c == "n" and type(value) not in (int, float) for c, value in zip(codes, given, strict=True))
+    return None if symbolic or "" in codes else pack_coded("".join(codes), given)
 
 
-def unpack(plan: OpPlan, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, ...]:
+def unpack(plan: OpPlan, *packed: list[Any]) -> tuple[Any, ...]:
+    values = unpack_coded("".join(kind_of(slot).code(slot) for slot in plan.inputs), *packed)
+    return (*values, None) if plan.device_argument else values
+
+
+def pack_coded(codes: str, values: Sequence[Any]) -> Streams:
+    """The values by type: ``t`` is a tensor or None, ``i``, ``b`` and ``f`` are an int, a bool and a float, ``n`` a number
+    whose type is its own (1 and a float, or 0 and an int); lists are in brackets."""
+    streams: dict[str, list[Any]] = {"t": [], "i": [], "f": []}
+    items = [item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,))]
+    for code, item in zip(codes.replace("[", "").replace("]", ""), items, strict=True):
+        kind = code if code in streams else "f" if isinstance(item, float) else "i"
+        if code == "n":
+            streams["i"].append(int(kind == "f"))
+        streams[kind].append(int(item) if isinstance(item, bool) else item)
+    return streams["t"], streams["i"], streams["f"]
+
+
+def unpack_coded(codes: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, ...]:
     # AOTInductor's executor has None for an empty list.
-    streams = {"tensor": iter(tensors or ()), "int": iter(ints or ()), "float": iter(floats or ())}
-    values = [kind_of(slot).take(slot, streams) for slot in plan.inputs]
-    return (*values, None) if plan.device_argument else tuple(values)
+    streams = {"t": iter(tensors or ()), "i": iter(ints or ()), "f": iter(floats or ())}
+    found: list[Any] = []
+    into = found
+    for code in codes:
+        if code == "[":
+            found.append(into := [])
+        elif code == "]":
+            into = found
+        elif code == "b":
+            into.append(bool(next(streams["i"])))
+        else:
+            into.append(next(streams[("i", "f")[next(streams["i"])] if code == "n" else code]))
+    return tuple(found)
 
 
 def _run(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:

@@ -14,7 +14,6 @@ from ..arguments.call import measure
 from ..arguments.kind import fail
 from ..arguments.kinds import check_slot, kind_of
 from ..arguments.number import check_number
-from ..arguments.struct import Missing, missing
 from ..private.helper_op import HelperOp
 from .ways import Ways, by_key
 
@@ -48,13 +47,16 @@ def refuser(ways: Ways) -> Callable[..., Any]:
     """What traced code calls with a wrong argument: an exception raised there would lose its text."""
     key, refuse = ways.key, refusal_op.overload()
 
-    def refuse_traced(index: int, value: Any, item: bool = False, nesting: tuple[int, ...] | None = None) -> Any:
+    def refuse_traced(
+        index: int, value: Any, item: bool = False, nesting: tuple[int, ...] | None = None, said: str = ""
+    ) -> Any:
+        if said:
+            return refuse(key, index, None, f"={said}")
         if nesting is not None:
-            return refuse(key, index, None, "nesting " + " ".join([str(length) for length in nesting]))
+            parts = [f"[{'0, ' * length}]" if length else "0" for length in nesting]
+            return refuse(key, index, None, f"literal [{', '.join(parts)}]")
         if isinstance(value, torch.Tensor):
             return refuse(key, index, value, "item" if item else "")
-        if isinstance(value, Missing):
-            return refuse(key, index, None, f"={missing(value.owner, value.part)}")
         if value is None or isinstance(value, (bool, int, float, str)):
             return refuse(key, index, None, f"{'item' if item else 'literal'} {value!r}")
         for kind in _SAMPLE_CLASSES:
@@ -73,9 +75,7 @@ def _refuse(op: str, index: int, value: torch.Tensor | None, shown: str) -> NoRe
         fail(name, slot, shown[1:])
     how, _, rest = shown.partition(" ")
     found: Any = value
-    if how == "nesting":
-        found = [[0] * int(length) if length != "0" else 0 for length in rest.split()]
-    elif how == "sample" or (how == "item" and rest in SAMPLES):
+    if how == "sample" or (how == "item" and rest in SAMPLES):
         found = SAMPLES[rest]
     elif how in ("literal", "item") and value is None:
         found = ast.literal_eval(rest)
@@ -88,7 +88,7 @@ def _refuse(op: str, index: int, value: torch.Tensor | None, shown: str) -> NoRe
         )
     if how == "item":
         check_number(name, slot, slot.leaf.scalar, found)
-    elif vector and value is None and how not in ("literal", "sample", "nesting"):
+    elif vector and value is None and how not in ("literal", "sample"):
         why = "a Warp value that is made in compiled code has to be a tuple of its numbers"
         fail(name, slot, f"{numbers} {shown}; {why}")
     else:

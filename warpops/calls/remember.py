@@ -18,7 +18,7 @@ import torch
 
 from ..arguments.call import bind_sizes, fresh_shape, launch_size
 from ..emit import checks
-from ..launch.packing import NOT_RECALLED, OutdatedError, dense_strides, descriptor, pairs_apart
+from ..launch.packing import NOT_RECALLED, OutdatedError, argument_image, dense_strides, descriptor, pairs_apart
 from ..private import locks, torch_guards, torch_modes
 from ..private.warp_types import RETAIN_GRAD
 from .direct import watched
@@ -156,15 +156,12 @@ class Into(Store):
         self.missed(values)
 
 
-def forward_into(instances: Instances, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
-    """The raw forward op over given buffers, which ``run`` is; ``direct`` where that is the dispatcher's way, to be
-    shortened."""
-    return Into(instances, "forward_into", run, direct) if instances.plan.recalls_forward else run
-
-
-def backward_into(instances: Instances, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
-    """The raw backward op over given buffers."""
-    return Into(instances, "backward_into", run, direct) if instances.plan.recalls_backward else run
+def remembering(instances: Instances, way: str, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
+    """A raw op over given buffers, which ``run`` is, with its launches remembered where they may be; ``direct`` where
+    ``run`` is the dispatcher's way, to be shortened."""
+    plan = instances.plan
+    recalls = plan.recalls_forward if way == "forward_into" else plan.recalls_backward
+    return Into(instances, way, run, direct) if recalls else run
 
 
 def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -212,13 +209,9 @@ def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[
         if len(slot.leaf.path) == 1:
             explicit.append(plain if slot.explicit else None)
     inputs = [named[slot.name] if slot.is_input else None for slot in plan.arrays]
-    found = launcher.recall(
-        where,
-        launch_size(instances.op, plan, sizes, named),
-        tuple(attached),
-        tuple(explicit) if adjoint else None,
-        () if adjoint else pairs_apart(inputs, [plan.arrays.index(slot) for slot in plan.mutated]),
-    )
+    apart = () if adjoint else pairs_apart(inputs, [plan.arrays.index(slot) for slot in plan.mutated])
+    image = argument_image(launcher.signature, attached, explicit if adjoint else None, apart)
+    found = launcher.recall(where, launch_size(instances.op, plan, sizes, named), image, adjoint)
     if found is None:
         return None
     constants |= zip(("launch", "start", "module", "hashers"), found, strict=True)

@@ -12,7 +12,7 @@ from ..private import torch_modes
 from . import inductor
 from .instances import Instance
 from .special import has_tangents, refuse_mutation, resolve_negated
-from .ways import Lease, Ways, by_name, many, newest, one_or_many
+from .ways import Lease, Plain, Ways, by_name, many, newest, one_or_many
 
 _pinned: set[Lease] = set()
 """Leases of ops that were compiled: graphs call their operators by name."""
@@ -85,12 +85,7 @@ def traced_forward(ways: Ways, /, *arguments: Any) -> Any:
 
 def _allocate(ways: Ways, instance: Instance, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """What the op makes, by name."""
-    found = measure(ways.name, instance.plan, ways.values(arguments), ways.device(arguments))
-    if instance.allocate is None:
-        return {}
-    fresh = instance.plan.fresh
-    made = instance.allocate(found.device, *(n for s in fresh for n in found.shapes[s.name]))
-    return dict(zip([s.name for s in fresh], made, strict=True))
+    return instance.allocate(measure(ways.name, instance.plan, ways.values(arguments), ways.device(arguments)))
 
 
 def traced_backward(ways: Ways, /, *arguments: Any, token: torch.Tensor | None = None) -> list[Any]:
@@ -99,8 +94,7 @@ def traced_backward(ways: Ways, /, *arguments: Any, token: torch.Tensor | None =
         found: list[Any] = ways.ops.backward(*arguments)
         return found
     instance, plan = ways.instances.select(arguments), ways.plan
-    assert instance.prepare is not None
-    prepared = instance.prepare(*arguments)
+    prepared = instance.launches["prepare"](*arguments)
     names = [s.name for s in plan.given_arrays] + [s.name for s in plan.kept]
     grads = [s.name for s in (*plan.cotangents, *plan.gradient_buffers)]
     tensors = dict(zip(names, prepared, strict=False))
@@ -115,7 +109,8 @@ def traced_backward(ways: Ways, /, *arguments: Any, token: torch.Tensor | None =
 # --- fakes ------------------------------------------------------------------------------------------------------------
 
 
-def fake_public(ways: Ways, /, *arguments: Any, **named: Any) -> Any:
+def fake_public(op: Ways | Plain, /, *arguments: Any, **named: Any) -> Any:
+    ways, _ = op.now()
     return one_or_many(_fakes(ways, arguments, named)[: len(ways.plan.results)])
 
 

@@ -82,6 +82,10 @@ class Plain:
     lease: Any = None
     """Keeps it registered."""
 
+    def now(self) -> tuple[Ways, Any]:
+        """The op that it calls, and the operator that was called."""
+        return newest(self.name), self.overload
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -103,8 +107,6 @@ class OwnBackward:
     run: Callable[[Asked], tuple[Any, ...]]
     meaning: Any
     """What the contract knows it by."""
-    given: Any
-    """What the user gave: a function, or a ``WarpOp``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +137,10 @@ class Ways:
     def functional(self) -> bool:
         """Graphs hold the functional raw ops, and Inductor is taught to lower them over buffers that it plans."""
         return not self.plan.mutated and not self.plan.token
+
+    def now(self) -> tuple[Ways, Any]:
+        """As of a ``Plain``."""
+        return self, self.ops.public
 
     def transforms(self) -> Any:
         """The op's functions for transforms.

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from .model import ArrayEffects, AxisUse, Below, Effects, Guard, Hazard, Limit, Need, Premise, Site
+from .model import ArrayEffects, AxisUse, Below, Effects, Hazard, Limit, Need, Premise, Site
 
 
 def analyse(kernel: Any) -> Effects:
@@ -33,7 +33,6 @@ __all__ = [
     "AxisUse",
     "Below",
     "Effects",
-    "Guard",
     "Hazard",
     "Limit",
     "Need",

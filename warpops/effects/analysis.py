@@ -10,10 +10,10 @@ from typing import Any
 from ..private import warp_source
 from ..private.warp_source import max_unroll, overwrites_are_copies
 from ..private.warp_types import argument_types
-from .conclude import conclude_array, find_guards, guard_conditions
+from .conclude import conclude_array, guard_conditions
 from .expressions import evaluate
 from .hazards import find_hazards
-from .joins import meet_must, never_taken
+from .joins import meet
 from .model import ArrayEffects, AxisUse, Effects, LoopNeeds, Site
 from .names import Code, array_arguments, code_of, of_type, with_body
 from .record import Frame, OutOfBudgetError, Record, RunTimeLoop
@@ -55,7 +55,7 @@ def _analyse(kernel: Any, code: Code) -> Effects:
         execute(record, frame, code.body)
     except (OutOfBudgetError, RecursionError):
         return _unseen(kernel, arrays)
-    end = _end(record, frame)
+    end = meet(State(), record.ends(frame))
     rank = None if record.lost_rank else max(record.ranks, default=0)
     guards = guard_conditions(record)
     compared = _compared(code.body) if record.handles else set()
@@ -65,7 +65,6 @@ def _analyse(kernel: Any, code: Code) -> Effects:
         line=code.first_line,
         tid_rank=rank,
         arrays={name: conclude_array(record, name, t, rank, end, guards) for name, t in arrays.items()},
-        guards=find_guards(guards),
         hazards=hazards,
         loops=tuple(_loop_needs(loop) for loop in record.run_time.values()),
         remainders=frozenset(record.remainders),
@@ -111,19 +110,6 @@ def _compared(body: Iterable[ast.AST]) -> set[str]:
 
 def _is_path(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_path(node.value))
-
-
-def _end(record: Record, frame: Frame) -> State:
-    """The state at the kernel's end, over all ways out of it."""
-    ends = [state for state, _ in frame.returns]
-    if record.state.alive:
-        ends.append(record.state)
-    result = record.state.copy()
-    result.must = meet_must([(state.must, never_taken(state, 0)) for state in ends])
-    for state in ends:
-        for array, count in state.stores.items():
-            result.stores[array] = max(count, result.stores.get(array, 0))
-    return result
 
 
 def _unseen(kernel: Any, arrays: dict[str, Any]) -> Effects:

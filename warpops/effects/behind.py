@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from .expressions import meet_envs
-from .forms import Affine, Arg, Coordinates, Covered, Earlier, Form, Loop, Shape, Stride, Unknown
+from .forms import Coordinates, Covered, Earlier, Loop, Stride, Unknown, run_length
 from .frozen import replace
-from .joins import join, leave_loop, meet_must, merge, never_taken, with_tokens
+from .joins import is_by, join, leave_loop, meet_must, never_taken, with_tokens
 from .record import Frame, Record
 from .state import Pattern, State
 from .values import (
@@ -49,24 +49,14 @@ def join_paths(record: Record, frame: Frame, paths: list[tuple[State, dict[str, 
     for state, env in paths:
         current = record.state
         if not current.alive:
-            merged = state.copy()
-            merged.written |= current.written
-            merged.read |= current.read
-            for array, count in current.stores.items():
-                merged.stores[array] = max(count, merged.stores.get(array, 0))
-            record.state, frame.env = merged, dict(env)
+            record.state, frame.env = state.copy(), dict(env)
+            record.state.absorb(current)
             continue
-        record.state = merge(_anyway(current), [_anyway(current), _anyway(state)])
-        record.state.conditions = current.conditions
+        record.state = current.copy()
+        record.state.absorb(state)
+        record.state.facts &= state.facts
         record.state.must = meet_must([(current.must, None), (state.must, never_taken(state, 0))])
         frame.env = meet_envs(record, frame, Value(), (frame.env, current), (env, state), node)
-
-
-def _anyway(state: State) -> State:
-    """The state, whatever the conditions on the way to it."""
-    new = state.copy()
-    new.conditions = ()
-    return new
 
 
 def behind(
@@ -83,7 +73,7 @@ def behind(
             filled = _filled(pattern, loop) if covers else None
             if filled is not None:
                 state.must[(array, filled)] = sizes
-            elif at_least_once and not _indexed_by(pattern, loop):
+            elif at_least_once and not any(is_by(form, loop) for form in pattern):
                 state.must[(array, pattern)] = sizes
     depth = len(before.conditions)
     left = [c for state in exits for c in state.conditions[depth:]]
@@ -112,26 +102,8 @@ def variables_behind(
     frame.env = env
 
 
-def _indexed_by(pattern: Pattern, loop: int) -> bool:
-    return any(isinstance(f, Affine) and isinstance(f.base, Loop) and f.base.id == loop for f in pattern)
-
-
 def _filled(pattern: Pattern, loop: int) -> Pattern | None:
     """The pattern, with an axis that the loop covers from end to end taken as whole."""
-    axes = [
-        axis
-        for axis, f in enumerate(pattern)
-        if isinstance(f, Affine) and isinstance(f.base, Loop) and f.base.id == loop
-    ]
-    if len(axes) != 1:
-        return None
-    form = pattern[axes[0]]
-    assert isinstance(form, Affine)
-    assert isinstance(form.base, Loop)
-    if form.offset or not form.base.full or form.base.upper is None:
-        return None
-    if form.base.upper.offset or not isinstance(form.base.upper.base, (Shape, Arg)):
-        return None
-    covered: list[Form] = list(pattern)
-    covered[axes[0]] = Covered(form.base.upper.base)
-    return tuple(covered)
+    axes = [axis for axis, form in enumerate(pattern) if is_by(form, loop)]
+    length = run_length(pattern[axes[0]]) if len(axes) == 1 else None
+    return None if length is None else (*pattern[: axes[0]], Covered(length), *pattern[axes[0] + 1 :])

@@ -54,7 +54,13 @@ def builtin(record: Record, frame: Frame, name: str, arguments: Arguments, node:
     """The effects and the result of a call to a builtin."""
     record.tiled = record.tiled or name.startswith("tile")
     _note_handle(record, name, arguments)
-    return HANDLERS[row(name).form](record, frame, name, arguments, node, used)
+    known = row(name)
+    if known.array is None:
+        return HANDLERS[known.form](record, frame, name, arguments, node, used)
+    array = arguments.find(*known.array)
+    if not isinstance(array, Array):
+        return _plain(record, frame, name, arguments, node)
+    return _ON_ARRAYS[known.form](record, frame, name, array, arguments, node, used)
 
 
 def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, node: ast.Call) -> Abstract:
@@ -101,12 +107,8 @@ def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) 
 # Threads and sizes
 
 
-def _tid(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    """``wp.tid()`` where it isn't unpacked; assignments to a tuple are the statement's."""
-    return tid(record, frame, 1)
-
-
 def tid(record: Record, frame: Frame, rank: int) -> Abstract:
+    """``wp.tid()``, of so many coordinates."""
     if frame.kernel:
         record.ranks.add(rank)
     else:
@@ -127,17 +129,12 @@ def _len(record: Record, frame: Frame, name: str, arguments: Arguments, node: as
 
 
 def _where(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    if len(arguments.values) != 3:
+    first, second = (2, 1) if name == "select" else (1, 2)
+    test = arguments.find("cond", 0) or arguments.find("arr", 0)
+    one, other = arguments.find("value_if_true", first), arguments.find("value_if_false", second)
+    if test is None or one is None or other is None:
         return _plain(record, frame, name, arguments, node)
-    order = {"cond": 0, "value_if_true": 1, "value_if_false": 2, "arr": 0}
-    if name == "select":
-        order = {"cond": 0, "value_if_true": 2, "value_if_false": 1, "arr": 0}
-    slots: list[Abstract] = list(arguments.positional) + [UNKNOWN] * (3 - len(arguments.positional))
-    for keyword, value in arguments.keywords.items():
-        slots[order.get(keyword, 0)] = value
-    test = access.as_number(record, frame, slots[0], node)
-    one, other = (slots[2], slots[1]) if name == "select" else (slots[1], slots[2])
-    return access.chosen(record, frame, test, one, other, node)
+    return access.chosen(record, frame, access.as_number(record, frame, test, node), one, other, node)
 
 
 def _bounds(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -157,57 +154,45 @@ def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, nod
 # Arrays
 
 
-def _forms(
-    record: Record, frame: Frame, array: Array, indices: list[Abstract], node: ast.AST
-) -> tuple[tuple[Form, ...], Tokens]:
-    values = [access.as_number(record, frame, index, node) for index in indices]
-    return access.indices(record, array, values, frame.code.site(node))
-
-
-def _atomic(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = arguments.find("arr", 0)
-    site = frame.code.site(node)
-    if not isinstance(array, Array):
-        return _plain(record, frame, name, arguments, node)
-    values = [v for v in arguments.values if v is not array]
-    count = 2 if name == "atomic_cas" else 1
-    forms, tokens = _forms(record, frame, array, list(values[: len(values) - count]), node)
-    operands = [access.as_number(record, frame, v, node) for v in values[len(values) - count :]]
-    value = numbers.mixed(operands, None)
-    active = holds_floats(array.dtype)
-    if active and value.active and not overload(name, ()).differentiable:
+def _element(
+    record: Record, frame: Frame, name: str, array: Array, arguments: Arguments, node: ast.Call, used: bool
+) -> Abstract:
+    """An element is read, stored or updated, or a view made."""
+    form, site = row(name).form, frame.code.site(node)
+    rest = [access.as_number(record, frame, value, node) for value in arguments.values if value is not array]
+    count = len(rest) - (0 if form == "view" else 2 if name == "atomic_cas" else 1)
+    forms, tokens = access.indices(record, array, rest[:count], site)
+    if form == "view":
+        return access.narrow(array, forms) if name == "view" else access.read(record, frame, array, forms, site, tokens)
+    value = numbers.mixed(rest[count:], None)
+    if form == "store":
+        access.store(record, array, forms, value, site, tokens)
+        return Value()
+    if value.active and holds_floats(array.dtype) and not overload(name, ()).differentiable:
         record.warn(numbers.no_adjoint(name, site))
-    access.update(record, array, forms, name, value, site, tokens, used=used)
+    return _updated(record, name, array, forms, value, site, tokens, used=used)
+
+
+def _updated(
+    record: Record,
+    name: str,
+    array: Array,
+    forms: tuple[Form, ...],
+    value: Value,
+    site: Site,
+    tokens: Tokens,
+    *,
+    used: bool,
+    view: bool = False,
+) -> Abstract:
+    """What an atomic update returns: Warp's reverse pass doesn't have it, nor passes a gradient through it."""
+    access.update(record, array, forms, name, value, site, tokens, used=used, view=view)
     root = next((ref.root for ref in array.refs), "a local array")
-    taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
-    unknown = Unknown(f"values of '{root}'")
-    old = Value(unknown, active, data=True, tokens=taint | tokens, type=known_type(array.dtype), varies=ALL)
-    return record.doubting(old, [_old_value(name, root, site)])
-
-
-def _old_value(name: str, root: str, site: Site) -> Doubt:
-    return Doubt("no-adjoint", site, f"Warp passes no gradient to '{root}' through what wp.{name} returns")
-
-
-def _array_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = arguments.find("arr", 0)
-    if not isinstance(array, Array):
-        return _plain(record, frame, name, arguments, node)
-    rest = [v for v in arguments.values if v is not array]
-    forms, tokens = _forms(record, frame, array, rest[:-1], node)
-    value = access.as_number(record, frame, rest[-1], node)
-    access.store(record, array, forms, value, frame.code.site(node), tokens)
-    return Value()
-
-
-def _view(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = arguments.find("arr", 0)
-    if not isinstance(array, Array):
-        return _plain(record, frame, name, arguments, node)
-    forms, tokens = _forms(record, frame, array, [v for v in arguments.values if v is not array], node)
-    if name == "view":
-        return access.narrow(array, forms)
-    return access.read(record, frame, array, forms, frame.code.site(node), tokens)
+    taint = tokens | {Counter(root, site.line)} if used else tokens
+    kind, active = known_type(array.dtype), holds_floats(array.dtype)
+    old = Value(Unknown(f"values of '{root}'"), active, data=True, tokens=taint, type=kind, varies=ALL)
+    message = f"Warp passes no gradient to '{root}' through what wp.{name} returns"
+    return record.doubting(old, [Doubt("no-adjoint", site, message)])
 
 
 def _mesh(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
@@ -226,48 +211,30 @@ def _local_array(record: Record, frame: Frame, name: str, arguments: Arguments, 
     return Array(frozenset(), ndim, dtype, local=True)
 
 
-def _reads_all(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    reads = row(name).reads
-    assert reads is not None
-    array = arguments.find(*reads)
-    if isinstance(array, Array):
-        access.read(record, frame, array, (), frame.code.site(node), view=True)
-    return _plain(record, frame, name, arguments, node, skip=array)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Tiles
-
-
-def _tile_load(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = arguments.find("a", 0)
-    if not isinstance(array, Array):
-        return _plain(record, frame, name, arguments, node)
-    _plain(record, frame, name, arguments, node, skip=array)
+def _reads_all(
+    record: Record, frame: Frame, name: str, array: Array, arguments: Arguments, node: ast.Call, used: bool
+) -> Abstract:
+    """All of an array is read, or a tile of it."""
+    result = _plain(record, frame, name, arguments, node, skip=array)
     value = access.read(record, frame, array, (), frame.code.site(node), _tokens(arguments), view=True)
-    return replace(value, form=Unknown("a tile"), varies=ALL)
+    return replace(value, form=Unknown("a tile"), varies=ALL) if row(name).form == "tile load" else result
 
 
-def _tile_store(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
-    array = arguments.find("a", 0)
-    if not isinstance(array, Array):
-        return _plain(record, frame, name, arguments, node)
+def _tile_store(
+    record: Record, frame: Frame, name: str, array: Array, arguments: Arguments, node: ast.Call, used: bool
+) -> Abstract:
     active = any(is_active(v) for v in arguments.values)
     trace = merged(trace for v in arguments.values for trace in traces_of(v))
     value = Value(active=active, data=True, tokens=_tokens(arguments), trace=trace)
     site = frame.code.site(node)
     if row(name).form == "tile atomic":
-        access.update(record, array, (), name, value, site, used=used, view=True)
-        root = next((ref.root for ref in array.refs), "a local array")
-        taint = frozenset({Counter(root, site.line)}) if used else NO_TOKENS
-        old = Value(Unknown("a tile"), active=active, data=True, tokens=taint, varies=ALL)
-        return record.doubting(old, [_old_value(name, root, site)])
+        return _updated(record, name, array, (), value, site, NO_TOKENS, used=used, view=True)
     access.store(record, array, (), value, site, view=True)
     return Value()
 
 
-def _tokens(arguments: Arguments) -> Any:
-    return frozenset().union(*(tokens_of(v) for v in arguments.values))
+def _tokens(arguments: Arguments) -> Tokens:
+    return NO_TOKENS.union(*(tokens_of(v) for v in arguments.values))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -335,19 +302,19 @@ CASTS = ("integer", "narrow", "float")
 HANDLERS: dict[str, _Handler] = {
     "": _plain,
     **dict.fromkeys(CASTS, _cast),
-    "thread": _tid,
+    "thread": lambda record, frame, *_: tid(record, frame, 1),
     "length": _len,
     "choice": _where,
     "bounds": _bounds,
     "operator": _operator,
     "array": _local_array,
-    "reads": _reads_all,
-    "store": _array_store,
-    "view": _view,
-    "atomic": _atomic,
     "mesh": _mesh,
-    "tile load": _tile_load,
-    "tile store": _tile_store,
-    "tile atomic": _tile_store,
 }
 """By the forms of ``tables``."""
+
+_ON_ARRAYS: dict[str, Callable[[Record, Frame, str, Array, Arguments, ast.Call, bool], Abstract]] = {
+    **dict.fromkeys(("store", "view", "atomic"), _element),
+    **dict.fromkeys(("reads", "tile load"), _reads_all),
+    **dict.fromkeys(("tile store", "tile atomic"), _tile_store),
+}
+"""By the forms of builtins that touch an array."""

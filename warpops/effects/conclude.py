@@ -9,7 +9,7 @@ from .facts import closure
 from .forms import Affine, Arg, Coord, Covered, Flag, Form, Loop, Shape, Size, bare_coordinate
 from .hazards import first_need, private
 from .indices import axis_use, limit, may_wrap
-from .model import ArrayEffects, Guard, Premise, Site
+from .model import ArrayEffects, Premise, Site
 from .record import Access, Record
 from .state import Condition, Pattern, State
 from .tables import row
@@ -93,16 +93,6 @@ def guard_conditions(record: Record) -> frozenset[Condition]:
         return frozenset()
     common = frozenset.intersection(*(frozenset(access.conditions) for access in record.accesses))
     return frozenset(c for c in common if c.coords and c.below is not None)
-
-
-def find_guards(conditions: frozenset[Condition]) -> tuple[Guard, ...]:
-    """Bounds checks as the plan takes them, in the order of the source."""
-    found: dict[Guard, None] = {}
-    for condition in sorted(conditions, key=lambda c: (c.site.line, repr(c.below))):
-        for size in sorted(condition.below or (), key=repr):
-            at = limit(size.bound, size.offset)
-            found[Guard(size.coordinate, at.base, condition.site, at.offset)] = None
-    return tuple(found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from . import numbers as effects_numbers
 from .arguments import Arguments, arguments_of, arrays_in, bind, fits
 from .forms import ALL, Unknown
 from .frozen import frozen, replace
-from .joins import join, meet_must, never_taken, with_tokens
+from .joins import join, meet, with_tokens
 from .names import (
     as_abstract,
     code_of,
@@ -25,7 +25,6 @@ from .names import (
     of_type,
 )
 from .record import Frame, Record
-from .state import State
 from .summaries import Bound, summarised
 from .values import (
     NO_TOKENS,
@@ -192,22 +191,8 @@ def _alternatives(record: Record, frame: Frame, candidates: list[tuple[Any, Boun
         ends.append(record.state)
         result = value if result is None else join(result, value)
     record.possible -= 1
-    record.state = _meet(before, ends)
+    record.state = meet(before, ends)
     return result if result is not None else UNKNOWN
-
-
-def _meet(before: State, ends: list[State]) -> State:
-    """The state after one of several ways through a function; conditions and facts are the caller's again."""
-    state = before.copy()
-    depth = len(before.conditions)
-    if ends:
-        state.must = meet_must([(end.must, never_taken(end, depth)) for end in ends])
-    for end in ends:
-        for array, count in end.stores.items():
-            state.stores[array] = max(count, state.stores.get(array, 0))
-        state.written |= end.written
-        state.read |= end.read
-    return state
 
 
 def _invoke(record: Record, frame: Frame, function: Any, bound: Bound, node: ast.Call) -> Abstract:
@@ -270,10 +255,7 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     record.depth += 1
     record.execute(record, callee, callee.code.body)
     record.depth -= 1
-    ends = [state for state, _ in callee.returns]
-    if record.state.alive:
-        ends.append(record.state)
-    record.state = _meet(before, ends)
+    record.state = meet(before, record.ends(callee))
     for name in references:
         argument = bound[name][1]
         if isinstance(argument, ast.Name) and not isinstance(env[name], Element):

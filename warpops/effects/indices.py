@@ -49,7 +49,6 @@ def axis_use(name: str, axis: int, accesses: Iterable[Access], guards: Set[Condi
         loops=tuple(found.loops),
         uncovered=tuple(found.uncovered),
         guarded=single is not None and found.coordinates[single],
-        clamped=found.clamped,
         int_loops=tuple(found.int_loops),
         below=tuple(found.below),
         needs=tuple(found.needs),

@@ -67,8 +67,19 @@ def merge(before: State, branches: list[State]) -> State:
         exits = [c for state in live for c in state.conditions[depth + 1 :]]
         result.conditions = (*before.conditions, *(c.in_part() for c in exits))
     for state in branches:
-        _absorb(result, state)
+        result.absorb(state)
     return result
+
+
+def meet(before: State, ends: Iterable[State]) -> State:
+    """The state after one of several ways through a function; conditions and facts are the caller's again."""
+    state = before.copy()
+    ends = list(ends)
+    if ends:
+        state.must = meet_must([(end.must, never_taken(end, len(before.conditions))) for end in ends])
+    for end in ends:
+        state.absorb(end)
+    return state
 
 
 def never_taken(state: State, depth: int) -> frozenset[Size] | None:
@@ -76,28 +87,22 @@ def never_taken(state: State, depth: int) -> frozenset[Size] | None:
     return next((c.never for c in state.conditions[depth:] if c.never is not None), None)
 
 
-def _absorb(result: State, state: State) -> None:
-    for array, count in state.stores.items():
-        result.stores[array] = max(count, result.stores.get(array, 0))
-    result.written |= state.written
-    result.read |= state.read
-
-
 def leave_loop(seen: frozenset[tuple[_Place, Pattern]], loop: int, again: bool) -> frozenset[tuple[_Place, Pattern]]:
     """Patterns seen from the next iteration of a loop (``again``), or from behind it."""
-    by_loop = [one for one in seen if any(_is_by(form, loop) for form in one[1])]
+    by_loop = [one for one in seen if any(is_by(form, loop) for form in one[1])]
     if not by_loop:
         return seen
     aged = [(place, tuple(_aged(form, loop, again) for form in pattern)) for place, pattern in by_loop]
     return seen.difference(by_loop).union(aged)
 
 
-def _is_by(form: Form, loop: int) -> bool:
+def is_by(form: Form, loop: int) -> bool:
+    """Whether an index is a loop's variable, or was in an earlier turn, plus a number."""
     return isinstance(form, Affine) and isinstance(form.base, (Loop, Earlier)) and form.base.id == loop
 
 
 def _aged(form: Form, loop: int, again: bool) -> Form:
-    if not _is_by(form, loop):
+    if not is_by(form, loop):
         return form
     assert isinstance(form, Affine)
     assert isinstance(form.base, (Loop, Earlier))

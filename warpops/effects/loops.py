@@ -311,10 +311,7 @@ def _pass(
     join_paths(record, frame, context.continues, node)
     end = record.state
     for state, env in context.breaks:
-        end.written |= state.written
-        end.read |= state.read
-        for array, count in state.stores.items():
-            end.stores[array] = max(count, end.stores.get(array, 0))
+        end.absorb(state)
         frame.env = {name: join(frame.env.get(name), env.get(name)) for name in {**frame.env, **env}}
         end.must = meet_must([(end.must, None), (state.must, None)]) if end.alive else dict(state.must)
         end.alive = True

@@ -30,9 +30,8 @@ class AxisUse:
     variable that indexes this axis. ``uncovered`` gives the reasons why an index could not be followed;
     empty where every index into the axis is understood.
 
-    ``guarded`` tells that every bare use happens under a condition on coordinates that isn't one of
-    ``Effects.guards`` (``if i < 10: y[i] = ...``), so that the size of the axis needn't be the launch size.
-    ``clamped`` tells that the axis is also indexed by clamped neighbours (``wp.max(i - 1, 0)``).
+    ``guarded`` tells that every bare use happens under a condition on coordinates that some accesses of the kernel
+    aren't under (``if i < 10: y[i] = ...``), so that the size of the axis needn't be the launch size.
     ``int_loops`` are int arguments that bound a loop variable that indexes this axis.
     """
 
@@ -42,7 +41,6 @@ class AxisUse:
     loops: tuple[tuple[str, int], ...] = ()
     uncovered: tuple[str, ...] = ()
     guarded: bool = False
-    clamped: bool = False
     int_loops: tuple[str, ...] = ()
     below: tuple[Below, ...] = ()
     """The indices by a coordinate, or by no more than one, that nothing else keeps in bounds."""
@@ -294,19 +292,6 @@ class LoopNeeds:
 
 
 @dataclass(frozen=True)
-class Guard:
-    """A bounds check on a coordinate: the body runs where ``coordinate < bound + offset``, and only there.
-
-    ``bound`` is the name of an int argument, an ``(array, axis)`` pair, or an int.
-    """
-
-    coordinate: int
-    bound: str | tuple[str, int] | int
-    site: Site
-    offset: int = 0
-
-
-@dataclass(frozen=True)
 class Effects:
     """What one kernel does to its arrays and where ``wp.tid()`` goes."""
 
@@ -315,7 +300,6 @@ class Effects:
     tid_rank: int | None
     """The number of coordinates unpacked from ``wp.tid()``; 0 without a call, None where calls can't be seen."""
     arrays: dict[str, ArrayEffects] = field(default_factory=dict)
-    guards: tuple[Guard, ...] = ()
     hazards: tuple[Hazard, ...] = ()
     loops: tuple[LoopNeeds, ...] = ()
     """All loops that Warp doesn't unroll, in the functions that the kernel calls too."""

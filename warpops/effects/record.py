@@ -252,6 +252,11 @@ class Record:
         """The way to a loop, or to a function that is called: ``loop_id`` is the same in each turn of an unrolled loop."""
         return self.number(frame.id, node, frame.loops[-1].path if frame.loops else None, *more)
 
+    def ends(self, frame: Frame) -> list[State]:
+        """The states of all ways out of a function."""
+        ends = [state for state, _ in frame.returns]
+        return [*ends, self.state] if self.state.alive else ends
+
     def mark(self) -> tuple[int, int, int]:
         """Where the record is, so that what is noted from here on can be forgotten."""
         return len(self.accesses), len(self.escapes), len(self.stored)

@@ -73,6 +73,13 @@ class State:
             self.alive,
         )
 
+    def absorb(self, other: State) -> None:
+        """Add what another way may have done."""
+        for array, count in other.stores.items():
+            self.stores[array] = max(count, self.stores.get(array, 0))
+        self.written |= other.written
+        self.read |= other.read
+
 
 def may_alias(a: Pattern, b: Pattern) -> bool:
     """Whether two accesses of one thread may touch the same element."""

@@ -1,7 +1,7 @@
-"""Warp's builtins, a row for each: what it does to arrays and variables, and what of its arguments its derivatives need.
+"""Warp's builtins: what each does to arrays and variables, and what of its arguments its derivatives need.
 
 Names that end in ``*`` are families, for what has no row of its own. What has neither may change nothing that it is given,
-and its adjoint may need all of it.
+and its adjoint may need all of it; it has no gradient where Warp says that it returns no floats.
 
 A tangent is a sum of terms, one for each parameter: ``d_x`` is the tangent of ``x``, ``r`` the result. Terms are made of
 builtins that Warp differentiates, so that the tangent kernel has an adjoint of its own. At kinks and ties they choose what
@@ -24,8 +24,8 @@ class Row:
 
     form: str = ""
     """How its effects and result follow, by the names of ``builtins.HANDLERS``; empty where numbers are made of numbers."""
-    reads: tuple[str, int] | None = None
-    """The array that it reads all of, by the argument's name and position."""
+    array: tuple[str, int] | None = None
+    """The array that it touches, by the argument's name and position."""
     writes: Literal["", "arguments", "results", "third", "state", "object"] = ""
     """What it changes: any variables given to it, those behind the first, the third, a random state (the first), or Warp's
     object."""
@@ -62,49 +62,21 @@ def _terms(**by_parameter: str) -> dict[str, str]:
 
 _PLAIN = Row()
 _LINEAR = Row(needs="nothing", tangent="linear")
-_CONSTANT = Row(needs="nothing")
-_PRODUCT = Row(needs="others", tangent="product")
-_SYMMETRIC = Row(needs="others", tangent="symmetric")
-_FLAT = Row(needs="zero", tangent="flat")
-_ZERO = Row(needs="zero")
-_CHANGES = Row(writes="arguments")
-_RESULTS = Row(writes="results")
-_RANDOM = Row(writes="state")
-_LOCAL = Row("array")
-_ATOMIC = Row("atomic")
-_INTEGER = Row("integer")
-_NARROW = Row("narrow")
-_FLOAT = Row("float", tangent="linear")
-_QUERY = Row(needs="zero")
 _UNIT = "clamp((x - a) / (b - a), 0.0, 1.0)"
+
+
+def _alike(names: str, row: Row) -> dict[str, Row]:
+    return dict.fromkeys(names.split(), row)
+
 
 ROWS: dict[str, Row] = {
     # Threads, sizes, types
     "tid": Row("thread", needs="zero"),
-    "block_dim": _ZERO,
-    "len": Row("length", needs="zero", tangent="flat"),
-    "int": Row("integer", tangent="flat"),
-    "int32": _INTEGER,
-    "int64": _INTEGER,
-    "uint32": _INTEGER,
-    "uint64": _INTEGER,
-    "int8": _NARROW,
-    "int16": _NARROW,
-    "uint8": _NARROW,
-    "uint16": _NARROW,
-    "bool": Row("narrow", tangent="flat"),
-    "float": _FLOAT,
-    "float16": _FLOAT,
-    "float32": _FLOAT,
-    "float64": _FLOAT,
-    "bfloat16": _FLOAT,
-    "range": Row(tangent="flat"),
-    "reversed": Row(tangent="flat"),
-    "print": _FLAT,
-    "printf": _FLAT,
-    "expect_eq": _FLAT,
-    "expect_neq": _FLAT,
-    "expect_near": _FLAT,
+    "len": Row("length", needs="zero"),
+    **_alike("int int32 int64 uint32 uint64", Row("integer")),
+    **_alike("bool int8 int16 uint8 uint16", Row("narrow")),
+    **_alike("float float16 float32 float64 bfloat16", Row("float", tangent="linear")),
+    "print": Row(needs="zero", tangent="flat"),
     # Choices, bounds, operators
     "where": Row("choice", tangent="linear"),
     "select": Row("choice"),
@@ -127,8 +99,7 @@ ROWS: dict[str, Row] = {
         ),
         by_component=True,
     ),
-    "add": Row("operator", needs="nothing", tangent="linear"),
-    "sub": Row("operator", needs="nothing", tangent="linear"),
+    **_alike("add sub", Row("operator", needs="nothing", tangent="linear")),
     "mul": Row("operator", needs="others", tangent="symmetric"),
     "div": Row("operator", needs="divisor", merges=True, tangent=_terms(a="d_a", b="-(r * d_b)"), whole="total / b"),
     "div_approx": Row(tangent=_terms(a="d_a", b="-(r * d_b)"), whole="total / b"),
@@ -142,18 +113,11 @@ ROWS: dict[str, Row] = {
         by_component=True,
     ),
     "floordiv": Row("operator", needs="zero", merges=True, tangent="flat"),
-    "rshift": Row(needs="zero", merges=True),
-    "lshift": _ZERO,
-    "bit_and": Row(needs="zero", merges=True),
-    "bit_or": _ZERO,
-    "bit_xor": _ZERO,
-    "invert": _ZERO,
-    "unot": _ZERO,
-    "neg": _LINEAR,
-    "pos": _LINEAR,
-    "copy": _LINEAR,
+    **_alike("rshift bit_and", Row(needs="zero", merges=True)),
+    **_alike("lshift bit_or bit_xor invert", Row(needs="zero")),
+    **_alike("neg pos copy", _LINEAR),
     "assign_copy": Row(tangent="linear"),
-    "extract": _CONSTANT,
+    "extract": Row(needs="nothing"),
     # Functions of numbers
     "sin": Row(tangent=_terms(x="cos(x) * d_x")),
     "cos": Row(tangent=_terms(x="-sin(x) * d_x")),
@@ -193,51 +157,22 @@ ROWS: dict[str, Row] = {
         whole=f"total * (6.0 * {_UNIT} * (1.0 - {_UNIT}) / (b - a))",
     ),
     "frac": Row(rewritten=True),
-    "floor": _FLAT,
-    "ceil": _FLAT,
-    "round": _FLAT,
-    "rint": _FLAT,
-    "trunc": _FLAT,
-    "sign": _FLAT,
-    "step": _FLAT,
-    "nonzero": _FLAT,
-    "isnan": _FLAT,
-    "isinf": _FLAT,
-    "isfinite": _FLAT,
+    **_alike("floor ceil round rint trunc sign step nonzero", Row(needs="zero", tangent="flat")),
     # Random numbers
     "rand_init": _PLAIN,
-    "rand*": _RANDOM,
-    "sample_*": _RANDOM,
-    "sample_cdf": Row("reads", reads=("cdf", 1), writes="state"),
-    "poisson": _RANDOM,
+    **_alike("rand* sample_* poisson", Row(writes="state")),
+    "sample_cdf": Row("reads", ("cdf", 1), writes="state"),
     # Vectors, matrices, quaternions, transforms
-    "vector": _LINEAR,
-    "matrix": _LINEAR,
-    "quaternion": _LINEAR,
-    "transformation": _LINEAR,
-    "spatial_vector": _LINEAR,
-    "matrix_from_cols": _LINEAR,
-    "matrix_from_rows": _LINEAR,
-    "identity": _CONSTANT,
-    "quat_identity": _CONSTANT,
-    "transform_identity": _CONSTANT,
-    "dot": _SYMMETRIC,
-    "ddot": _SYMMETRIC,
-    "cross": _PRODUCT,
-    "outer": _PRODUCT,
-    "cw_mul": _SYMMETRIC,
+    **_alike("vector matrix quaternion transformation spatial_vector", _LINEAR),
+    **_alike("matrix_from_cols matrix_from_rows transpose trace", _LINEAR),
+    **_alike("skew diag get_diag spatial_top spatial_bottom", _LINEAR),
+    **_alike("transform_get_rotation transform_get_translation", _LINEAR),
+    **_alike("transform_set_rotation_copy transform_set_translation_copy", Row(tangent="linear")),
+    **_alike("quat_inverse spatial_adjoint", Row(tangent="linear")),
+    **_alike("identity quat_identity transform_identity", Row(needs="nothing")),
+    **_alike("dot ddot cw_mul spatial_dot", Row(needs="others", tangent="symmetric")),
+    **_alike("cross outer spatial_cross spatial_cross_dual", Row(needs="others", tangent="product")),
     "cw_div": Row(tangent=_terms(a="cw_div(d_a, b)", b="-cw_div(cw_mul(r, d_b), b)")),
-    "spatial_dot": _SYMMETRIC,
-    "spatial_cross": _PRODUCT,
-    "spatial_cross_dual": _PRODUCT,
-    "spatial_adjoint": Row(tangent="linear"),
-    "spatial_top": _LINEAR,
-    "spatial_bottom": _LINEAR,
-    "skew": _LINEAR,
-    "diag": _LINEAR,
-    "get_diag": _LINEAR,
-    "trace": _LINEAR,
-    "transpose": _LINEAR,
     "length": Row(tangent=_terms(a="dot(a, d_a) / where(r > 0.0, r, 1.0)")),
     "length_sq": Row(tangent=_terms(a="2.0 * dot(a, d_a)")),
     "normalize": Row(
@@ -245,91 +180,58 @@ ROWS: dict[str, Row] = {
             a="(d_a - r * dot(r, d_a)) * where(length(a) > 0.0, 1.0 / where(length(a) > 0.0, length(a), 1.0), 0.0)"
         )
     ),
-    "inverse": Row(tangent=_terms(a="-(r * d_a * r)")),
-    "inverse_approx": Row(tangent=_terms(a="-(r * d_a * r)")),
-    "argmin": _FLAT,
-    "argmax": _FLAT,
-    "svd*": _RESULTS,
-    "qr3": _RESULTS,
-    "eig3": _RESULTS,
-    "quat_to_axis_angle": _RESULTS,
-    "quat_inverse": Row(tangent="linear"),
-    "transform_get_rotation": _LINEAR,
-    "transform_get_translation": _LINEAR,
-    "transform_set_rotation_copy": Row(tangent="linear"),
-    "transform_set_translation_copy": Row(tangent="linear"),
+    **_alike("inverse inverse_approx", Row(tangent=_terms(a="-(r * d_a * r)"))),
+    **_alike("argmin argmax", Row(needs="zero")),
+    **_alike("svd* qr3 eig3 quat_to_axis_angle", Row(writes="results")),
     # Arrays
-    "zeros": _LOCAL,
-    "ones": _LOCAL,
-    "empty": _LOCAL,
-    "full": _LOCAL,
-    "array_store": Row("store"),
-    "view": Row("view"),
-    "address": Row("view"),
-    "atomic_*": _ATOMIC,
-    "atomic_add": Row("atomic", sums=True),
-    "atomic_sub": Row("atomic", sums=True),
-    "lower_bound": Row("reads", reads=("arr", 0), needs="zero", tangent="flat"),
+    **_alike("zeros ones empty full", Row("array")),
+    "array_store": Row("store", ("arr", 0)),
+    **_alike("view address", Row("view", ("arr", 0))),
+    "atomic_*": Row("atomic", ("arr", 0)),
+    **_alike("atomic_add atomic_sub", Row("atomic", ("arr", 0), sums=True)),
+    "lower_bound": Row("reads", ("arr", 0)),
     # Warp's objects
-    "mesh_*": Row(handle="Mesh"),
-    "mesh_get": Row("mesh", handle="Mesh"),
-    "mesh_get_point": Row("mesh", handle="Mesh"),
-    "mesh_get_velocity": Row("mesh", handle="Mesh"),
-    "mesh_eval_*": Row(writes="arguments", handle="Mesh"),
+    **_alike("mesh_* tile_mesh_*", Row(handle="Mesh")),
+    **_alike("mesh_get mesh_get_point mesh_get_velocity", Row("mesh", handle="Mesh")),
+    **_alike("mesh_eval_* mesh_query_*", Row(writes="arguments", handle="Mesh")),
     "mesh_eval_face_normal": Row("mesh", writes="arguments", handle="Mesh"),
-    "mesh_query_*": Row(writes="arguments", handle="Mesh"),
     "mesh_query_aabb*": Row(writes="arguments", handle="Mesh", needs="zero"),
-    "tile_mesh_*": Row(handle="Mesh"),
     "tile_mesh_query_*": Row(handle="Mesh", needs="zero"),
-    "bvh_*": Row(handle="Bvh"),
+    **_alike("bvh_* tile_bvh_*", Row(handle="Bvh")),
     "bvh_query_*": Row(writes="arguments", handle="Bvh", needs="zero"),
-    "tile_bvh_*": Row(handle="Bvh"),
     "tile_bvh_query_*": Row(handle="Bvh", needs="zero"),
     "hash_grid_*": Row(handle="HashGrid"),
-    "hash_grid_query": Row(handle="HashGrid", needs="zero", tangent="flat"),
+    "hash_grid_query": Row(handle="HashGrid", needs="zero"),
     "hash_grid_query_*": Row(writes="arguments", handle="HashGrid", needs="zero"),
     "volume_*": Row(handle="Volume"),
     "volume_store*": Row(writes="object", handle="Volume"),
     "volume_sample_grad*": Row(writes="arguments", handle="Volume"),
-    "volume_sample_index": Row("reads", reads=("voxel_data", 3), handle="Volume"),
-    "volume_sample_grad_index": Row("reads", reads=("voxel_data", 3), writes="arguments", handle="Volume"),
-    "volume_index_to_world": Row(handle="Volume", tangent=_terms(uvw="volume_index_to_world_dir(id, d_uvw)")),
-    "volume_index_to_world_dir": Row(handle="Volume", tangent=_terms(uvw="volume_index_to_world_dir(id, d_uvw)")),
-    "volume_world_to_index": Row(handle="Volume", tangent=_terms(xyz="volume_world_to_index_dir(id, d_xyz)")),
-    "volume_world_to_index_dir": Row(handle="Volume", tangent=_terms(xyz="volume_world_to_index_dir(id, d_xyz)")),
+    "volume_sample_index": Row("reads", ("voxel_data", 3), handle="Volume"),
+    "volume_sample_grad_index": Row("reads", ("voxel_data", 3), writes="arguments", handle="Volume"),
+    **_alike(
+        "volume_index_to_world volume_index_to_world_dir",
+        Row(handle="Volume", tangent=_terms(uvw="volume_index_to_world_dir(id, d_uvw)")),
+    ),
+    **_alike(
+        "volume_world_to_index volume_world_to_index_dir",
+        Row(handle="Volume", tangent=_terms(xyz="volume_world_to_index_dir(id, d_xyz)")),
+    ),
     # Tiles
-    "tile": _LINEAR,
-    "untile": _LINEAR,
-    "tile_zeros": _CONSTANT,
-    "tile_ones": _CONSTANT,
-    "tile_full": _CONSTANT,
-    "tile_from_thread": _CONSTANT,
-    "tile_load": Row("tile load", tangent="linear"),
-    "tile_load_indexed": Row("tile load"),
-    "tile_store": Row("tile store"),
-    "tile_store_indexed": Row("tile store"),
-    "tile_atomic_add": Row("tile atomic", sums=True),
-    "tile_atomic_add_indexed": Row("tile atomic", sums=True),
+    **_alike("tile untile tile_squeeze tile_reshape tile_transpose", _LINEAR),
+    **_alike("tile_broadcast tile_sum tile_extract tile_astype", _LINEAR),
+    **_alike("tile_zeros tile_ones tile_full tile_from_thread", Row(needs="nothing")),
+    **_alike("tile_argmin tile_argmax", Row(needs="zero")),
+    "tile_load": Row("tile load", ("a", 0), tangent="linear"),
+    "tile_load_indexed": Row("tile load", ("a", 0)),
+    **_alike("tile_store tile_store_indexed", Row("tile store", ("a", 0))),
+    **_alike("tile_atomic_add tile_atomic_add_indexed", Row("tile atomic", ("a", 0), sums=True)),
     "tile_view": Row(needs="nothing", shares=True, tangent="linear"),
     "tile_assign": Row(shares=True),
-    "tile_squeeze": _LINEAR,
-    "tile_reshape": _LINEAR,
-    "tile_transpose": _LINEAR,
-    "tile_broadcast": _LINEAR,
-    "tile_sum": _LINEAR,
-    "tile_extract": _LINEAR,
-    "tile_astype": _LINEAR,
     "tile_matmul": Row(writes="third", needs="others", tangent="product"),
     "tile_dot": Row(needs="others"),
-    "tile_argmin": _ZERO,
-    "tile_argmax": _ZERO,
     "tile_query_*": Row(writes="arguments", needs="zero"),
-    "tile_stack*": _CHANGES,
-    "tile_sort*": _CHANGES,
-    "tile_cholesky_inplace": _CHANGES,
-    "tile_cholesky_solve_inplace": _CHANGES,
-    "tile_lower_solve_inplace": _CHANGES,
-    "tile_upper_solve_inplace": _CHANGES,
+    **_alike("tile_stack* tile_sort* tile_cholesky_inplace tile_cholesky_solve_inplace", Row(writes="arguments")),
+    **_alike("tile_lower_solve_inplace tile_upper_solve_inplace", Row(writes="arguments")),
 }
 
 

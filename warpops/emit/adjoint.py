@@ -101,7 +101,7 @@ def zero_gradients(w: Writer) -> None:
         return
     for slot in slots:
         grad = grad_name(w, slot)
-        with w.text.indented(f"if {grad} is not None:") if slot.null_adjoint_safe or slot.optional else w.text.flat():
+        with w.text.indented(f"if {grad} is not None:" if slot.null_adjoint_safe or slot.optional else ""):
             w.text.add(f"{grad}.zero_()")
 
 

@@ -19,9 +19,7 @@ from .adjoint import backward_arguments, buffers, grad_name, zero_gradients
 from .forward import number, private_copy
 from .packed import packed_value
 from .text import tuple_of
-from .writer import Writer
-
-Key = str | tuple[str, str]
+from .writer import Key, Writer
 
 
 @dataclass(frozen=True)
@@ -35,30 +33,29 @@ class Again:
     ``size`` and ``step`` (shape and strides, component axes included) and whether its gradient is ``needed``."""
 
 
-def write_again(w: Writer) -> dict[str, tuple[Key, ...]]:
-    """Write them, each with the constants that it takes."""
-    found: dict[str, tuple[Key, ...]] = {}
+def write_again(w: Writer) -> None:
+    """Write them."""
     if w.plan.recalls_forward:
-        found["forward"] = _write_forward(w)
-        found["forward_into"] = _write_forward_into(w)
+        _write_forward(w)
+        _write_forward_into(w)
     if w.plan.recalls_backward:
-        found["backward"] = _write_backward(w)
-        found["backward_into"] = _write_backward_into(w)
-    return found
+        _write_backward(w)
+        _write_backward_into(w)
 
 
 @contextmanager
-def _function(w: Writer, way: str, parameters: Iterable[str], more: Iterable[Key] = ()) -> Iterator[tuple[Key, ...]]:
+def _function(w: Writer, way: str, parameters: Iterable[str], more: Iterable[Key] = ()) -> Iterator[None]:
     """The function of one way; it leaves where the kernel's code was replaced since."""
-    constants = ("launch", "start", "module", "hashers", *(("pack_numbers",) if w.plan.numbers else ()), *more)
-    with w.text.function(w.function(f"recalled_{way}"), [*parameters, *(_constant(w, key) for key in constants)]):
+    w.constants[way] = ("launch", "start", "module", "hashers", *(("pack_numbers",) if w.plan.numbers else ()), *more)
+    constants = [_constant(w, key) for key in w.constants[way]]
+    with w.text.function(w.function(f"recalled_{way}"), [*parameters, *constants]):
         if way == "forward":
             w.text.add(
                 '"""For tensors of sizes that were seen before; what is constant then is bound, from launch on."""'
             )
         w.text.add(f"if {_constant(w, 'module')}.hashers is not {_constant(w, 'hashers')}:")
         w.text.add(f"    raise {w.provide('OutdatedError', OutdatedError)}")
-        yield constants
+        yield
 
 
 def _constant(w: Writer, key: Key) -> str:
@@ -78,36 +75,27 @@ def _layout(slots: Iterable[Slot]) -> list[Key]:
 
 
 def _empty(w: Writer, slot: Slot) -> str:
+    """Allocated in half the time that it takes through PyTorch's dispatcher."""
     layout = ", ".join(_constant(w, key) for key in _layout([slot]))
     return f"{_constant(w, 'empty')}({layout}, {w.dtype(slot)})"
 
 
-def _write_forward(w: Writer) -> tuple[Key, ...]:
+def _write_forward(w: Writer) -> None:
     """Of a tuple of the tensors, which is the launch's own but for what is made here, and of the numbers."""
     text, plan = w.text, w.plan
     extends = plan.arrays == (*plan.given_arrays, *plan.fresh) and not any(s.role == "inout" for s in plan.arrays)
     given = text.local("given")
-    # An array takes half the time without PyTorch's dispatcher.
-    quick = [s for s in plan.fresh if s.init in ("zeros", "empty")]
-    slow = [slot for slot in plan.fresh if slot not in quick]
-    constants: list[Key] = [*(("empty",) if quick else ()), *(("where",) if slow or plan.handles else ())]
-    for slot in plan.fresh:
-        constants += _layout([slot]) if slot in quick else [(slot.name, "size")]
+    constants: list[Key] = [*(("empty",) if plan.fresh else ()), *(("where",) if plan.handles else ())]
+    constants += _layout(plan.fresh)
     numbers = [slot.name for slot in plan.inputs if not slot.is_array]
-    with _function(w, "forward", [given, *numbers], constants) as found:
+    with _function(w, "forward", [given, *numbers], constants):
         checks.check_handles(w, _constant(w, "where"))
         if not extends or plan.mutated:
             text.add(f"{w.targets(plan.given_arrays)} = {given}")
         for slot in plan.fresh:
-            if slot in quick:
-                text.add(f"{slot.name} = {_empty(w, slot)}")
-                if slot.init == "zeros":
-                    text.add(f"{slot.name}.zero_()")
-                continue
-            options = f"dtype={w.dtype(slot)}, device={_constant(w, 'where')}"
-            size, fill = _constant(w, (slot.name, "size")), slot.fill
-            made = f"empty({size}" if fill is None else f"full({size}, {number(fill)}"
-            text.add(f"{slot.name} = {w.torch}.{made}, {options})")
+            text.add(f"{slot.name} = {_empty(w, slot)}")
+            if slot.fill is not None:
+                text.add(f"{slot.name}.{'zero_()' if slot.init == 'zeros' else f'fill_({number(slot.fill)})'}")
         for slot in plan.given_arrays:
             if slot.role == "inout":
                 text.add(f"{slot.name} = {private_copy(w, slot)}")
@@ -119,16 +107,14 @@ def _write_forward(w: Writer) -> tuple[Key, ...]:
             text.add(f"{w.provide('increment_versions', torch_modes.increment_versions)}({w.tuple_of(plan.mutated)})")
         if plan.returned:
             text.add(f"return {', '.join(slot.name for slot in plan.returned)}")
-    return found
 
 
-def _write_forward_into(w: Writer) -> tuple[Key, ...]:
+def _write_forward_into(w: Writer) -> None:
     plan = w.plan
     parameters = [*plan.arguments, *(slot.name for slot in plan.fresh)]
-    with _function(w, "forward_into", parameters, ["where"] if plan.handles else []) as found:
+    with _function(w, "forward_into", parameters, ["where"] if plan.handles else []):
         checks.check_handles(w, _constant(w, "where"))
         _launch(w, w.tuple_of(plan.arrays))
-    return found
 
 
 def _launch_adjoint(w: Writer) -> None:
@@ -138,14 +124,14 @@ def _launch_adjoint(w: Writer) -> None:
     _launch(w, tuple_of([*data, *(grad_name(w, slot) if slot in given else "None" for slot in plan.arrays)]))
 
 
-def _write_backward(w: Writer) -> tuple[Key, ...]:
+def _write_backward(w: Writer) -> None:
     text, plan = w.text, w.plan
     cotangents = [grad_name(w, slot) for slot in plan.cotangents]
     quick = plan.zeroed_at_once
     wanted = [s for s in plan.gradients if len(plan.gradients) > 1 or s.null_adjoint_safe]
     constants: list[Key] = [*(("empty", *_layout(plan.gradient_buffers)) if quick else ())]
     constants += [(slot.name, "needed") for slot in wanted]
-    with _function(w, "backward", [*backward_arguments(w), *cotangents], constants) as found:
+    with _function(w, "backward", [*backward_arguments(w), *cotangents], constants):
         for slot in (*plan.given_arrays, *plan.kept):
             text.add(f"{slot.name} = {slot.name}.contiguous()")
         for slot, grad in zip(plan.cotangents, cotangents, strict=True):
@@ -164,11 +150,9 @@ def _write_backward(w: Writer) -> tuple[Key, ...]:
         else:
             pairs = ", ".join(f"({_constant(w, (name, 'needed'))}, {grad})" for name, grad in grads.items())
             text.add(f"return [grad for need, grad in ({pairs}) if need]")
-    return found
 
 
-def _write_backward_into(w: Writer) -> tuple[Key, ...]:
-    with _function(w, "backward_into", [*backward_arguments(w), *buffers(w)]) as found:
+def _write_backward_into(w: Writer) -> None:
+    with _function(w, "backward_into", [*backward_arguments(w), *buffers(w)]):
         zero_gradients(w)
         _launch_adjoint(w)
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..arguments import call, overlap
 from ..arguments.call import device_of, fresh_shape, launch_size
 from ..arguments.handle import check_handle
 from ..arguments.kinds import check_slot
-from ..arguments.number import check_number
+from ..arguments.number import converted
 from ..effects import Limit
 from ..launch import devices
 from ..launch.packing import dense_strides
@@ -21,7 +21,7 @@ from ..plan.sizes import Expr, integer
 from ..plan.solving import Solved
 from ..private import torch_guards
 from .text import targets, tuple_of
-from .writer import Shapes, Sizes, Writer
+from .writer import Shapes, Writer
 
 TORCH: Any = torch
 """What generated launches allocate with; the tests put an allocator here whose empty arrays are full of NaN."""
@@ -49,7 +49,7 @@ def compare_inputs(w: Writer) -> None:
             f"len({shape}) != {leaf.ndim + len(leaf.component)}",
         ]
         wrong += [f"{shape}[{leaf.ndim + k}] != {size}" for k, size in enumerate(leaf.component)]
-        with w.text.indented(f"if {slot.name} is not None:") if slot.optional else w.text.flat():
+        with w.text.indented(f"if {slot.name} is not None:" if slot.optional else ""):
             w.text.add(f"{shape} = {slot.name}.shape")
             w.refuse_if(wrong)
         if slot.optional:
@@ -71,7 +71,7 @@ def describe(w: Writer, slots: Iterable[Slot]) -> None:
         if slot.optional:
             w.text.add(f"if {slot.name} is None:")
             w.text.add(f"    {shape} = {stride} = {_no_sizes(slot)}")
-        with w.text.indented("else:") if slot.optional else w.text.flat():
+        with w.text.indented("else:" if slot.optional else ""):
             if loose:
                 w.text.add(f"if {loose}:")
                 w.text.add(f"    {slot.name} = {slot.name}.contiguous()")
@@ -152,12 +152,6 @@ def separate(w: Writer) -> None:
         w.text.add(f"{w.targets(w.plan.given_arrays)} = {made}({w.values()})")
 
 
-def sizes_of(w: Writer) -> Sizes:
-    """The text of each size: an argument, or what ``measure`` has found."""
-    sizes: Sizes = {slot.label: _size_of(slot) for slot in w.plan.ints}
-    return sizes | {name: w.text.size(name) for name in w.plan.found_sizes}
-
-
 def measured(w: Writer) -> list[str]:
     """What ``measure`` returns: where the arrays are, and the sizes that launches need."""
     needed = {name for expr in w.plan.computed for name in expr.names()}
@@ -173,7 +167,7 @@ def write_measure(w: Writer) -> None:
         compare_inputs(w)
         device = find_device(w)
         _bind_sizes(w)
-        w.refuse_if(divisions(sizes_of(w), (*w.plan.computed, *w.plan.demanded)))
+        w.refuse_if(divisions(w, (*w.plan.computed, *w.plan.demanded)))
         w.text.add(f"return {', '.join([device, *measured(w)[1:]])}")
 
 
@@ -185,7 +179,7 @@ def measure(w: Writer) -> str:
 
 def _bind_sizes(w: Writer) -> None:
     """Bind the sizes that follow from the arrays, compare the rest."""
-    plan, text, sizes = w.plan, w.text, sizes_of(w)
+    plan, text, sizes = w.plan, w.text, w.sizes
     names = plan.found_sizes
     if plan.sizes_follow is None:
         bind = w.provide("bind_sizes", lambda values: tuple(map(call.bind_sizes(w.op, plan, values).get, names)))
@@ -196,7 +190,7 @@ def _bind_sizes(w: Writer) -> None:
         if solved.bare:
             text.let(sizes[solved.name], size)
         else:
-            _solve(w, solved, size, sizes[solved.name], sizes)
+            _solve(w, solved, size)
     bound = {(solved.of.array, solved.of.axis) for solved in plan.sizes_follow if solved.factor == integer(1)}
     axes = [
         (slot, axis, dim)
@@ -204,61 +198,59 @@ def _bind_sizes(w: Writer) -> None:
         for axis, dim in enumerate(slot.dims or ())
         if dim is not None and (slot.name, axis) not in bound
     ]
-    w.refuse_if(divisions(sizes, (dim for _, _, dim in axes)))
+    w.refuse_if(divisions(w, (dim for _, _, dim in axes)))
     wrong = [(slot, f"{w.local(slot, 'shape')}[{axis}] != {dim.text(sizes)}") for slot, axis, dim in axes]
     w.refuse_if(f"{slot.name} is not None and {text}" if slot.optional else text for slot, text in wrong)
 
 
-def _size_of(slot: Slot) -> str:
-    """An int or bool argument as a size."""
-    return f"int({slot.name})" if slot.leaf.scalar is not None and slot.leaf.scalar.kind == "bool" else slot.name
-
-
-def _solve(w: Writer, solved: Solved, size: str, own: str, sizes: Sizes) -> None:
+def _solve(w: Writer, solved: Solved, size: str) -> None:
     """A size from ``factor * name + offset``; that nothing remains is compared with the other axes."""
-    factor, offset = solved.factor, solved.offset
-    zero = [] if factor.is_int and factor.value != 0 else [f"{factor.text(sizes)} == 0"]
-    w.refuse_if([*divisions(sizes, (factor, offset)), *zero])
+    factor, offset, own = solved.factor, solved.offset, w.sizes[solved.name]
+    zero = [] if factor.is_int and factor.value != 0 else [f"{factor.text(w.sizes)} == 0"]
+    w.refuse_if([*divisions(w, (factor, offset)), *zero])
     if offset != integer(0):
-        size = f"{size} - {offset.text(sizes, 2)}"
+        size = f"{size} - {offset.text(w.sizes, 2)}"
     if factor != integer(1):
-        size = f"({size}) // {factor.text(sizes, 3)}"
+        size = f"({size}) // {factor.text(w.sizes, 3)}"
     w.text.add(f"{own} = {size}")
     w.refuse_if([f"{own} < 0"])
 
 
-def divisions(sizes: Sizes, exprs: Iterable[Expr]) -> list[str]:
+def divisions(w: Writer, exprs: Iterable[Expr]) -> list[str]:
     """Divisors that must not be zero."""
-    found: list[str] = []
-
-    def visit(expr: Expr) -> None:
-        if expr.head in ("//", "%") and not (expr.items[1].is_int and expr.items[1].value != 0):
-            text = f"{expr.items[1].text(sizes, 3)} == 0"
-            if text not in found:
-                found.append(text)
-        for item in expr.items:
-            visit(item)
-
-    for expr in exprs:
-        visit(expr)
-    return found
+    divided = (part.items[1] for expr in exprs for part in expr.parts() if part.head in ("//", "%"))
+    unsure = (by for by in divided if not by.is_int or by.value == 0)
+    return list(dict.fromkeys(f"{by.text(w.sizes, 3)} == 0" for by in unsure))
 
 
-def shapes_of(w: Writer, sizes: Sizes, slots: Iterable[Slot]) -> Shapes:
+def shapes_of(w: Writer, slots: Iterable[Slot]) -> Shapes:
     """The Warp shape of each fresh array as text, one expression per axis."""
     shapes: Shapes = {}
     for slot in slots:
-        shape = slot.shape
-        assert shape is not None
-        if callable(shape):
-            compute = w.provide(f"shape_of_{slot.name}", _shape_caller(w, slot))
+        assert slot.shape is not None
+        if callable(slot.shape):
+            compute = w.provide(f"shape_of_{slot.name}", partial(fresh_shape, w.op, w.plan, slot, {}))
             shapes[slot.name] = [w.local(slot, str(axis)) for axis in range(slot.leaf.ndim)]
             w.text.add(f"{targets(shapes[slot.name])} = {compute}({w.values()})")
-            continue
-        texts = [expr.text(sizes) for expr in shape]
-        w.refuse_if(f"{text} < 0" for expr, text in zip(shape, texts, strict=True) if not _nonnegative(w, expr))
-        shapes[slot.name] = texts
+        else:
+            shapes[slot.name] = _computed(w, slot.shape)
     return shapes
+
+
+def write_launch_size(w: Writer) -> str:
+    launch = w.plan.extents.launch
+    if not callable(launch):
+        return tuple_of(_computed(w, launch))
+    dims = w.text.local("dim")
+    w.text.add(f"{dims} = {w.provide('launch_size', partial(launch_size, w.op, w.plan, {}))}({w.values()})")
+    return dims
+
+
+def _computed(w: Writer, sizes: Sequence[Expr]) -> list[str]:
+    """The text of sizes, once none is negative."""
+    texts = [expr.text(w.sizes) for expr in sizes]
+    w.refuse_if(f"{text} < 0" for expr, text in zip(sizes, texts, strict=True) if not _nonnegative(w, expr))
+    return texts
 
 
 def _nonnegative(w: Writer, expr: Expr) -> bool:
@@ -270,25 +262,9 @@ def _nonnegative(w: Writer, expr: Expr) -> bool:
     return expr.head in ("+", "*", "min", "max") and all(_nonnegative(w, item) for item in expr.items)
 
 
-def _shape_caller(w: Writer, slot: Slot) -> Callable[[dict[str, Any]], tuple[int, ...]]:
-    return lambda values: fresh_shape(w.op, w.plan, slot, {}, values)
-
-
-def write_launch_size(w: Writer, sizes: Sizes) -> str:
-    launch = w.plan.extents.launch
-    if callable(launch):
-        dims = w.text.local("dim")
-        compute = w.provide("launch_size", lambda values: launch_size(w.op, w.plan, {}, values))
-        w.text.add(f"{dims} = {compute}({w.values()})")
-        return dims
-    texts = [expr.text(sizes) for expr in launch]
-    w.refuse_if(f"{text} < 0" for expr, text in zip(launch, texts, strict=True) if not _nonnegative(w, expr))
-    return tuple_of(texts)
-
-
 def check_reach(w: Writer, dims: str, device: str) -> None:
     """No launch indexes an array outside its size."""
-    plan, sizes = w.plan, sizes_of(w)
+    plan, sizes = w.plan, w.sizes
     launch = plan.extents.launch
 
     def length(name: str, axis: int) -> str:
@@ -340,13 +316,10 @@ def check_reach(w: Writer, dims: str, device: str) -> None:
             continue
         wrong.append(guard(cover.array, f"{threads}{more} > {size}"))
     for reach in plan.extents.reaches:
-        text = f"{length(reach.array, reach.axis)} < {reach.size}"
+        text = f"{length(reach.array, reach.axis)} < {number(reach.needed)}"
         text += "".join(f" and {number(limit)} > 0" for limit in reach.limits)
-        wrong.append(guard(reach.array, text))
-    wrong += [guard(c.array, f"{length(c.array, c.axis)} < {sizes[c.number]}") for c in plan.extents.counts]
-    for loop in plan.extents.loops:
-        text = f"{length(loop.array, loop.axis)} < {length(loop.other, loop.other_axis)}"
-        wrong.append(guard(loop.array, guard(loop.other, text)))
+        source = reach.needed.base
+        wrong.append(guard(reach.array, guard(source[0], text) if isinstance(source, tuple) else text))
     w.refuse_if(wrong)
 
 
@@ -361,7 +334,5 @@ def prepare_numbers(w: Writer) -> None:
 def _read_scalar(op: str, plan: OpPlan, name: str, value: torch.Tensor) -> int | float:
     slot = plan.slot(name)
     check_slot(op, slot, value)
-    number = value.item()
-    check_number(op, slot, slot.leaf.scalar, number)
-    scalar = slot.leaf.scalar
-    return float(number) if scalar is not None and scalar.kind == "float" else int(number)
+    number: int | float = converted(op, slot, slot.leaf.scalar, value.item())
+    return number

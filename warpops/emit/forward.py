@@ -44,7 +44,7 @@ def write_forward(w: Writer) -> None:
     with w.text.function(w.function("forward"), plan.arguments):
         device = checks.measure(w)
         checks.check_mutated(w)
-        allocate(w, checks.shapes_of(w, checks.sizes_of(w), plan.fresh), device)
+        allocate(w, checks.shapes_of(w, plan.fresh), device)
         for slot in plan.slots:
             if slot.role == "inout":
                 w.text.add(f"{slot.name} = {private_copy(w, slot)}")
@@ -96,6 +96,6 @@ def write_run(w: Writer) -> None:
         device = w.text.local("where")
         checks.check_handles(w, device)
         checks.describe(w, (*w.plan.given_arrays, *w.plan.fresh))
-        dims = checks.write_launch_size(w, checks.sizes_of(w))
+        dims = checks.write_launch_size(w)
         checks.check_reach(w, dims, device)
         w.step.forward(w, dims, device)

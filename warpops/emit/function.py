@@ -10,7 +10,7 @@ from .writer import OpWriter
 
 def write_function(w: OpWriter) -> None:
     """The class of the autograd function."""
-    with w.text.indented_class(w.classname, w.use("AutogradFunction")):
+    with w.text.indented(f"class {w.classname}({w.use('AutogradFunction')}):"):
         w.text.add("@staticmethod")
         _write_forward(w)
         w.text.blank()
@@ -71,7 +71,7 @@ def _write_forward(w: OpWriter) -> None:
             recalls = plan.recalls_forward and not plan.mutated
             if recalls:
                 try_remembered(w, "forwards", name_given(w), plan.arguments, names, recalled(w))
-            with text.deeper() if recalls else text.flat():
+            with text.deeper(recalls):
                 text.add(f"{names} = {way(w, 'forward')}({given})")
             for alive in _alive(w):
                 text.add(f"{alive} = None")
@@ -152,7 +152,7 @@ def _launch_backward(w: OpWriter, live: list[str]) -> None:
             arrays = ", ".join([*(s.name for s in plan.given_arrays), *_kept(w), *live])
             call = f"{text.free('memory', 'local')}.run({', '.join(parts[:-1])})"
             try_remembered(w, "backwards", arrays, parts, "grads", call)
-        with text.deeper() if plan.recalls_backward else text.flat():
+        with text.deeper(plan.recalls_backward):
             text.add(f"grads = {way(w, 'backward', [*_kept(w), *live])}({given})")
             if plan.recalls_backward:
                 text.add(f"{w.use('backwards')}.missed({tuple_of(parts)})")

@@ -40,11 +40,11 @@ def _forward(w: Writer, dims: str, device: str) -> None:
 
 
 def _backward(w: Writer, device: str) -> None:
-    plan, sizes = w.plan, checks.sizes_of(w)
+    plan = w.plan
     checks.describe(w, (*plan.given_arrays, *plan.kept))
     made = [slot for slot in plan.fresh if not slot.saved]
-    shapes = checks.shapes_of(w, sizes, made)
-    dims = checks.write_launch_size(w, sizes)
+    shapes = checks.shapes_of(w, made)
+    dims = checks.write_launch_size(w)
     grads: dict[str, str] = {}
     for slot in plan.temporaries:
         if slot in made:

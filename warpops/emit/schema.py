@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import string
+from collections.abc import Container, Iterator
 
 from ..arguments.kinds import kind_of
 from ..kernel.signature import MISSING
-from ..plan.model import OpPlan, Slot
+from ..plan.model import OpPlan
 
 
-def _letters(number: int) -> str:
-    """The name of an alias set: a to z, then aa, ba, …"""
-    return chr(ord("a") + number % 26) + (_letters(number // 26 - 1) if number >= 26 else "")
+def _aliases() -> Iterator[str]:
+    """Sets of what an operator writes to: a to z, then aa, ab, …"""
+    for length in itertools.count(1):
+        for letters in itertools.product(string.ascii_lowercase, repeat=length):
+            yield f"({''.join(letters)}!)"
 
 
-def _type_of(slot: Slot, alias: str = "") -> str:
-    """The schema type of a value."""
-    return kind_of(slot).schema(slot).replace("Tensor", f"Tensor{alias}")
+def _tensors(count: int) -> str:
+    """The type of so many results."""
+    return "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
 
 
 class Schemas:
@@ -25,67 +29,53 @@ class Schemas:
     def __init__(self, plan: OpPlan) -> None:
         self.plan = plan
 
-    def arguments_schema(self, defaults: bool, mutate: bool = True) -> list[str]:
-        parts: list[str] = []
-        star = False
+    def arguments_schema(
+        self, defaults: bool = False, written: Container[str] = ("mutated",), aliases: Iterator[str] | None = None
+    ) -> list[str]:
+        """The values of the op; ``written`` are the roles of those that are written to."""
+        aliases, parts, star = aliases or _aliases(), [], not defaults
         for parameter in self.plan.parameters:
-            if parameter.keyword_only and defaults and not star:
+            if parameter.keyword_only and not star:
                 parts.append("*")
                 star = True
-            for index, slot in enumerate(parameter.slots):
-                alias = f"({_letters(self._alias(slot))}!)" if slot.role == "mutated" and mutate else ""
-                text = f"{_type_of(slot, alias)} {slot.name}"
-                if defaults and slot.role == "tensor_scalar" and parameter.default is not MISSING:
-                    text = f"Tensor? {slot.name}"  # no number can be the default of a tensor
-                if defaults and not parameter.struct and index == 0 and parameter.default is not MISSING:
-                    text += kind_of(slot).default(slot, parameter.default)
-                parts.append(text)
+            for slot in parameter.slots:
+                kind = kind_of(slot).schema(slot)
+                if slot.role in written:
+                    kind = kind.replace("Tensor", f"Tensor{next(aliases)}")
+                default = ""
+                if defaults and not parameter.struct and parameter.default is not MISSING:
+                    default = kind_of(slot).default(slot, parameter.default)
+                    if slot.role == "tensor_scalar":  # no number can be the default of a tensor
+                        kind = "Tensor?"
+                parts.append(f"{kind} {slot.name}{default}")
         if self.plan.device_argument:
-            if defaults and not star:
-                parts.append("*")
-            parts.append("Device? device" + ("=None" if defaults else ""))
+            parts += [*([] if star else ["*"]), "Device? device" + ("=None" if defaults else "")]
         return parts
 
-    def _alias(self, slot: Slot) -> int:
-        return [s.name for s in self.plan.mutated].index(slot.name)
-
-    def result_schema(self) -> str:
-        results = ", ".join("Tensor" for _ in self.plan.results)
-        return f"({results})" if len(self.plan.results) != 1 else "Tensor"
-
     def public(self) -> str:
-        return f"({', '.join(self.arguments_schema(True))}) -> {self.result_schema()}"
+        return f"({', '.join(self.arguments_schema(True))}) -> {_tensors(len(self.plan.results))}"
 
     def forward(self) -> str:
-        returned = ["Tensor"] * len(self.plan.returned)
-        result = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
-        return f"({', '.join(self.arguments_schema(False))}) -> {result}"
+        return f"({', '.join(self.arguments_schema())}) -> {_tensors(len(self.plan.returned))}"
 
     def forward_into(self) -> str:
-        parts = []
-        letters = map(_letters, itertools.count())
-        for slot in self.plan.inputs:
-            alias = f"({next(letters)}!)" if slot.changes else ""
-            parts.append(f"{_type_of(slot, alias)} {slot.name}")
-        if self.plan.device_argument:
-            parts.append("Device? device")
-        for slot in self.plan.fresh:
-            parts.append(f"Tensor({next(letters)}!) {slot.name}")
+        aliases = _aliases()
+        parts = self.arguments_schema(written=("mutated", "inout"), aliases=aliases)
+        parts += [f"Tensor{next(aliases)} {slot.name}" for slot in self.plan.fresh]
         return f"({', '.join(parts)}) -> ()"
 
     def _shared_backward(self) -> list[str]:
-        parts = self.arguments_schema(False, mutate=False)
-        return [*parts, *(f"Tensor {slot.name}" for slot in self.plan.kept)]
+        return [*self.arguments_schema(written=()), *(f"Tensor {slot.name}" for slot in self.plan.kept)]
 
     def backward(self) -> str:
         cots = [f"Tensor? grad_{slot.name}" for slot in self.plan.cotangents]
         return f"({', '.join([*self._shared_backward(), *cots, 'bool[] needs'])}) -> Tensor[]"
 
     def backward_into(self) -> str:
-        letters = map(_letters, itertools.count())
+        aliases = _aliases()
         buffers = []
         for slot in (*self.plan.cotangents, *self.plan.gradient_buffers):
-            alias = "" if slot.retained else f"({next(letters)}!)"
+            alias = "" if slot.retained else next(aliases)
             buffers.append(f"Tensor{alias}? grad_{slot.name}")
         if self.plan.token:
             names = {slot.name for slot in self.plan.slots}

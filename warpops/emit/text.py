@@ -131,21 +131,18 @@ class Text:
         self._lines.append("")
 
     @contextlib.contextmanager
-    def flat(self) -> Iterator[None]:
+    def deeper(self, levels: int = 1) -> Iterator[None]:
+        self._indent += levels
         yield
-
-    @contextlib.contextmanager
-    def deeper(self) -> Iterator[None]:
-        self._indent += 1
-        yield
-        self._indent -= 1
+        self._indent -= levels
 
     @contextlib.contextmanager
     def indented(self, header: str) -> Iterator[None]:
-        self.add(header)
-        self._indent += 1
-        yield
-        self._indent -= 1
+        """Under a header; where that is empty, where it is."""
+        if header:
+            self.add(header)
+        with self.deeper(bool(header)):
+            yield
 
     @contextlib.contextmanager
     def function(self, name: str, parameters: Iterable[str]) -> Iterator[None]:
@@ -166,13 +163,6 @@ class Text:
                 del self._lines[line]
             last = line
         self._lets.clear()
-
-    @contextlib.contextmanager
-    def indented_class(self, name: str, base: str) -> Iterator[None]:
-        if self._lines:
-            self._lines += ["", ""]
-        with self.indented(f"class {name}({base}):"):
-            yield
 
     def take(self) -> str:
         """The text so far; what is added from here on is a text of its own, with the same names."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from ..arguments.call import measure
@@ -31,21 +31,26 @@ Sizes = dict[str, str]
 """The text of each name that dims are written with."""
 Shapes = dict[str, list[str]]
 """The text of each size of an array, by the array's name."""
+Key = str | tuple[str, str]
+"""A constant of a remembered launch; of an array, its name and what of it."""
 
 
-@dataclass(frozen=True)
 class Writer:
     """Writes the launch functions of one concrete plan."""
 
-    op: str
-    plan: OpPlan
-    step: Step
-    text: Text = field(init=False)
-    scope: dict[str, Any] = field(init=False, default_factory=dict)
+    def __init__(self, op: str, plan: OpPlan, step: Step) -> None:
+        self.op, self.plan, self.step = op, plan, step
+        self.text = Text([*(slot.name for slot in plan.slots), "needs", "device"])
+        self.scope: dict[str, Any] = {}
+        self.constants: dict[str, tuple[Key, ...]] = {}
+        """What remembered launches take, by their way, after what is given."""
 
-    def __post_init__(self) -> None:
-        taken = [slot.name for slot in self.plan.slots]
-        object.__setattr__(self, "text", Text([*taken, "needs", "device"]))
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The text of each size: an argument, or what ``measure`` has found."""
+        bools = [s for s in self.plan.ints if s.leaf.scalar is not None and s.leaf.scalar.kind == "bool"]
+        given = {s.label: f"int({s.name})" if s in bools else s.name for s in self.plan.ints}
+        return given | {name: self.text.size(name) for name in self.plan.found_sizes}
 
     def provide(self, name: str, value: Any) -> str:
         """Put a value into the functions' globals, under a name that no argument has."""
@@ -91,23 +96,17 @@ class Writer:
         return tuple_of([slot.name for slot in slots])
 
 
-@dataclass(frozen=True)
 class OpWriter:
     """Writes what is called of one op: ``call``, ``eager`` and the autograd function."""
 
-    op: str
-    plan: OpPlan
-    more: tuple[str, ...] = ()
-    """Tensors that come after the op's own arguments."""
-    text: Text = field(init=False)
-    classname: str = field(init=False)
-    """The autograd function's."""
-    _texts: dict[Any, str] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        names = [parameter.name for parameter in self.plan.parameters] + [slot.name for slot in self.plan.slots]
-        object.__setattr__(self, "text", Text([*names, *self.more, "ctx", "device"]))
-        object.__setattr__(self, "classname", self.text.free(self.plan.name, "class"))
+    def __init__(self, op: str, plan: OpPlan, more: tuple[str, ...] = ()) -> None:
+        """``more`` are tensors that come after the op's own arguments."""
+        self.op, self.plan, self.more = op, plan, more
+        names = [parameter.name for parameter in plan.parameters] + [slot.name for slot in plan.slots]
+        self.text = Text([*names, *more, "ctx", "device"])
+        self.classname = self.text.free(plan.name, "class")
+        """The autograd function's."""
+        self._texts: dict[Any, str] = {}
 
     def use(self, name: str) -> str:
         """A helper from the scope, under a name that no argument has."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .cuda_kernel import mixed
-from .packing import descriptor
+from .packing import argument_image, descriptor
 
 KERNEL = mixed
 NUMBERS = (-3, 0.5, 1.0, 2.0, 3.0, 3)
@@ -48,7 +48,8 @@ def _launch(launcher: Any, device: torch.device, data: list[Any], adjoints: list
 
 def _launch_short(launcher: Any, device: torch.device, data: list[Any], adjoints: list[Any] | None) -> None:
     x, weight, y = descriptor((COUNT, 2), (4, 2), 4), descriptor((COUNT,), (1,), 4), descriptor((COUNT,), (1,), 4)
-    found = launcher.remembered(device, (COUNT,), (x, weight, y), (x, y) if adjoints else None)
+    image = argument_image(launcher.signature, (x, weight, y), (x, y) if adjoints else None)
+    found = launcher.remembered(device, (COUNT,), image, adjoints is not None)
     if found is None:
         raise RuntimeError("Warp's entry to the driver isn't the one that is known")
     launch, start, *_ = found

@@ -18,7 +18,7 @@ from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
 from ..private.short import FAST
 from . import cuda, devices, native, switch
-from .packing import BOUNDS, Image, Layout, argument_image, argument_layout, number_format
+from .packing import BOUNDS, Image, Layout, argument_layout, number_format
 from .races import tell_races
 
 _lock = locks.reentrant()
@@ -100,19 +100,9 @@ class Launcher:
         return struct.Struct("=" + number_format(self.signature)).pack
 
     def recall(
-        self,
-        device: torch.device,
-        dims: tuple[int, ...],
-        descriptors: tuple[bytes, ...],
-        explicit: tuple[bytes | None, ...] | None = None,
-        apart: tuple[tuple[int, int, int, int], ...] = (),
+        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
-        """A launch that was made before, less its tensors and numbers; None where there is no short way.
-
-        Args:
-            descriptors: of the kernel's arrays, in its order.
-            explicit: for an adjoint launch, the descriptors of the explicit adjoints.
-            apart: which arrays must not overlap; see ``pairs_apart``.
+        """A launch over a size that there was one over, less its tensors and numbers; None where there is no short way.
 
         Returns:
             What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
@@ -120,45 +110,22 @@ class Launcher:
         """
         if switch.scopes:
             return None
-        if explicit is not None and self.reverse is not None:
+        if adjoint and self.reverse is not None:
             own: Launcher = self.reverse.launcher
-            if self.reverse.counts:
-                return None
-            return own.recall(device, dims, descriptors, explicit, apart)
-        if not self._short(device):
-            return None
-        return self.remembered(device, dims, descriptors, explicit, apart)
-
-    def _short(self, device: torch.device) -> bool:
-        """Whether there is a short way on a device that the kernel was launched on."""
+            return None if self.reverse.counts else own.recall(device, dims, image, adjoint)
         place = self._places.get(device)
         if not FAST or place is None:
-            return False
+            return None
         if not place.is_cuda:
-            return place.direct
-        return not warp_launch.followed() and cuda.trusted(device, place.device.ordinal, _try_short)
+            return self.remembered(device, dims, image, adjoint) if place.direct else None
+        if warp_launch.followed() or not cuda.trusted(device, place.device.ordinal, _try_short):
+            return None
+        return self.remembered(device, dims, image, adjoint)
 
     def remembered(
-        self,
-        device: torch.device,
-        dims: tuple[int, ...],
-        descriptors: tuple[bytes, ...],
-        explicit: tuple[bytes | None, ...] | None = None,
-        apart: tuple[tuple[int, int, int, int], ...] = (),
+        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
     ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         """``recall`` on a device whose short way is trusted."""
-        image = argument_image(self.signature, descriptors, explicit, apart)
-        return self._start(device, dims, image, explicit is not None)
-
-    def repeat(
-        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
-    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
-        """``recall`` of a launch that is packed already, over a size that ``prepare`` was told of."""
-        return self._start(device, dims, image, adjoint) if self._short(device) else None
-
-    def _start(
-        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
-    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
         place = self._places[device]
         bounds = place.bounds.get(dims)
         if bounds is None or len(image.packed) > native.LARGEST:

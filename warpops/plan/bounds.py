@@ -37,35 +37,18 @@ class Cover:
 
 
 @dataclass(frozen=True)
-class Count:
-    """``array``'s axis is indexed by a loop over an int argument: it must be at least as long."""
-
-    array: str
-    axis: int
-    number: str
-
-
-@dataclass(frozen=True)
 class Reach:
-    """``array``'s axis is indexed by a constant: it must have at least ``size`` elements."""
+    """``array``'s axis must have at least ``needed`` elements, which the kernel indexes ``how``, in words."""
 
     array: str
     axis: int
-    size: int
-    constant: bool = True
+    needed: Limit
+    how: str
+    """With ``{}`` for the number, where that is known at the call alone."""
+    sure: bool = True
     """False where the index is computed, and known to be in bounds of an axis that long."""
     limits: tuple[Limit, ...] = ()
     """No thread gets there unless each of these is above 0."""
-
-
-@dataclass(frozen=True)
-class Loop:
-    """``array``'s axis is indexed by a loop over ``other``'s axis: it must be at least as long."""
-
-    array: str
-    axis: int
-    other: str
-    other_axis: int
 
 
 class Bounds:
@@ -81,6 +64,12 @@ class Bounds:
         """How each axis of an array is indexed."""
         known = self.effects.arrays.get(leaf.label)
         return known.axes if known is not None and len(known.axes) == leaf.ndim else ()
+
+    def axes(self) -> Iterator[tuple[Leaf, int, AxisUse]]:
+        """Each axis of each array, and how it is indexed."""
+        for leaf in self.arrays:
+            for axis, use in enumerate(self.uses(leaf)):
+                yield leaf, axis, use
 
     def size_of(self, leaf: Leaf, axis: int) -> Expr | None:
         dims = self.dims.get(leaf.name) or self.shapes.get(leaf.name)
@@ -101,8 +90,7 @@ class Bounds:
             Cover(
                 leaf.name, axis, below.coordinate, self.named(below.bounds), below.offset, below.factor, below.divisor
             )
-            for leaf in self.arrays
-            for axis, use in enumerate(self.uses(leaf))
+            for leaf, axis, use in self.axes()
             for below in use.below
             if not below.doubt and not self.settled(leaf, axis, below, launch)
         }
@@ -144,44 +132,30 @@ class Bounds:
             return int(size.value) >= need.size
         return need.size == 1 and size is not None and not callable(launch) and size in launch
 
-    def counts(self) -> list[Count]:
-        found = []
-        for leaf in self.arrays:
-            for axis, use in enumerate(self.uses(leaf)):
-                for number in use.int_loops:
-                    size = self.size_of(leaf, axis)
-                    if size is not None and size == name(number):
-                        continue
-                    found.append(Count(leaf.name, axis, number))
-        return found
-
-    def reaches(self, launch: tuple[Expr, ...] | Callback) -> list[Reach]:
-        found: list[Reach] = []
-        for leaf in self.arrays:
-            for axis, use in enumerate(self.uses(leaf)):
-                for need in use.needs:
-                    if not need.doubt and not self.long_enough(leaf, axis, need, launch):
-                        found.append(Reach(leaf.name, axis, need.size, False, self.named(need.limits)))
-                if not use.constants:
-                    continue
+    def reaches(self, launch: tuple[Expr, ...] | Callback) -> Iterator[Reach]:
+        """The indices that aren't a coordinate's: constants and computed ones, then those of loops."""
+        for leaf, axis, use in self.axes():
+            for need in use.needs:
+                if not need.doubt and not self.long_enough(leaf, axis, need, launch):
+                    how, limits = f"where it takes at least {need.size}", self.named(need.limits)
+                    yield Reach(leaf.name, axis, Limit(need.size), how, sure=False, limits=limits)
+            if use.constants:
                 least = max(c + 1 if c >= 0 else -c for c in use.constants)
                 if not self.long_enough(leaf, axis, Need(least), launch):
-                    found.append(Reach(leaf.name, axis, least))
-        return found
-
-    def loops(self) -> list[Loop]:
-        found = []
-        for leaf in self.arrays:
-            for axis, use in enumerate(self.uses(leaf)):
-                for other_label, other_axis in use.loops:
-                    other = self.by_label.get(other_label)
-                    if other is None or (other.name, other_axis) == (leaf.name, axis):
-                        continue
-                    size = self.size_of(leaf, axis)
-                    if size is not None and size == self.size_of(other, other_axis):
-                        continue
-                    found.append(Loop(leaf.name, axis, other.name, other_axis))
-        return found
+                    yield Reach(leaf.name, axis, Limit(least), f"with the constant {least - 1}")
+        for leaf, axis, use in self.axes():
+            for number in use.int_loops:
+                if self.size_of(leaf, axis) != name(number):
+                    yield Reach(leaf.name, axis, Limit(number), f"in a loop up to '{number}', which is {{}}")
+        for leaf, axis, use in self.axes():
+            size = self.size_of(leaf, axis)
+            for label, other_axis in use.loops:
+                other = self.by_label.get(label)
+                if other is None or (other, other_axis) == (leaf, axis):
+                    continue
+                if size is None or size != self.size_of(other, other_axis):
+                    how = f"in a loop over axis {other_axis} of '{label}', which has {{}}"
+                    yield Reach(leaf.name, axis, Limit((other.name, other_axis)), how)
 
 
 def _says_more(one: Cover, other: Cover) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..effects import AxisUse, Effects
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature, Leaf
-from .bounds import Bounds, Count, Cover, Loop, Reach
+from .bounds import Bounds, Cover, Reach
 from .declaration import Callback, Declaration, Dims
 from .roles import Role, Roles
 from .sizes import Expr, integer, name, unused
@@ -26,8 +26,6 @@ class Extents:
     """The launch rank that the kernel demands, where it is known."""
     covers: tuple[Cover, ...] = ()
     reaches: tuple[Reach, ...] = ()
-    loops: tuple[Loop, ...] = ()
-    counts: tuple[Count, ...] = ()
     why: dict[str, str] = field(default_factory=dict)
     uncovered: tuple[tuple[str, int, str], ...] = ()
     """Axes whose indices aren't checked, with the reason."""
@@ -86,13 +84,10 @@ class _Deriver(Bounds):
             rank=rank,
             covers=covers,
             reaches=tuple(self.reaches(launch)),
-            loops=tuple(self.loops()),
-            counts=tuple(self.counts()),
             why=self.why,
             uncovered=tuple(
                 (leaf.label, axis, reason)
-                for leaf in self.arrays
-                for axis, use in enumerate(self.uses(leaf))
+                for leaf, axis, use in self.axes()
                 for reason in (*use.uncovered, *self.doubts(leaf, axis, use, launch))
             ),
         )

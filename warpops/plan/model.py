@@ -326,10 +326,9 @@ class OpPlan:
     @cached_property
     def sizing(self) -> tuple[Slot, ...]:
         """The ints that sizes depend on."""
-        names = {count.number for count in self.extents.counts}
-        limits = (limit for cover in self.extents.covers for limit in cover.bounds)
-        more = (limit for reach in self.extents.reaches for limit in reach.limits)
-        names |= {limit.base for limit in (*limits, *more) if isinstance(limit.base, str)}
+        limits = [limit for cover in self.extents.covers for limit in cover.bounds]
+        limits += [limit for reach in self.extents.reaches for limit in (reach.needed, *reach.limits)]
+        names = {limit.base for limit in limits if isinstance(limit.base, str)}
         names |= self.size_names
         return tuple(s for s in self.inputs if s.role in ("number", "size") and s.label in names)
 

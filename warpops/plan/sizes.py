@@ -43,12 +43,15 @@ class Expr:
     def is_int(self) -> bool:
         return self.head == "int"
 
-    def names(self) -> Iterator[str]:
-        """Every name in it, in reading order."""
-        if self.is_name:
-            yield str(self.value)
+    def parts(self) -> Iterator[Expr]:
+        """It, and every expression in it, in reading order."""
+        yield self
         for item in self.items:
-            yield from item.names()
+            yield from item.parts()
+
+    def names(self) -> Iterator[str]:
+        """Every name in it."""
+        return (str(part.value) for part in self.parts() if part.is_name)
 
     def __str__(self) -> str:
         return self.text({})

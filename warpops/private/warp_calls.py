@@ -15,43 +15,49 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 import warp as wp
 import warp._src.context as _context
 import warp._src.types as _types
 import warp._src.utils as _utils
 
+from ..errors import SignatureError
 from . import locks
 from .warp_types import OBJECTS
 
 
-class Watcher(Protocol):
-    """What a program's run does with its calls of Warp."""
+class Watcher:
+    """What a program's run does with its calls of Warp: as it is here, hand them on."""
 
     op: str
     """The name of its op, for messages."""
+    inner: Watcher
+    """Who is told next."""
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         """``wp.launch`` with its arguments by name."""
+        return self.inner.launch(original, call)
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         """A library function of ``LIBRARY`` with its arguments by name."""
-
-    def refuse(self, name: str) -> None:
-        """A call that a program can't make: raises."""
+        return self.inner.call(name, original, call)
 
     def read(self, name: str, array: Any) -> None:
         """An array's data goes where it isn't followed any more."""
+        self.inner.read(name, array)
 
     def emptied(self, array: Any) -> None:
         """An array was made, which holds anything."""
+        self.inner.emptied(array)
 
     def made(self, value: Any, call: dict[str, Any]) -> None:
         """A Mesh, Bvh, HashGrid or Volume was made, of these arguments by name."""
+        self.inner.made(value, call)
 
     def change(self, value: Any, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         """A method of one that changes what it stands for, with its arguments by name."""
+        return self.inner.change(value, original, call)
 
 
 LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -92,18 +98,21 @@ _local = threading.local()
 _lock = locks.plain()
 _users = 0
 _installed: list[tuple[Any, str, Any, Any]] = []
+"""What is wrapped now: its owner and name, the original and the wrapper."""
+_wrappers: dict[Any, tuple[Any, Any]] = {}
+"""By target, the original and its wrapper."""
 
 
 @contextlib.contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
-    """This thread's calls of Warp go to ``watcher``."""
+def watching(new: Watcher) -> Iterator[None]:
+    """This thread's calls of Warp go to a new watcher."""
     global _users
-    before = getattr(_local, "watcher", None)
+    before = watcher()
     with _lock:
         if _users == 0:
             _install()
         _users += 1
-    _local.watcher = watcher
+    _local.watcher = new
     try:
         yield
     finally:
@@ -115,10 +124,14 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 def _install() -> None:
-    for owner, name, make in _targets():
+    for target in _targets():
+        owner, name, make = target
         original = owner.__dict__[name]
-        setattr(owner, name, wrapper := make(name, original))
-        _installed.append((owner, name, original, wrapper))
+        known = _wrappers.get(target)
+        if known is None or known[0] is not original:
+            known = _wrappers[target] = original, make(name, original)
+        setattr(owner, name, known[1])
+        _installed.append((owner, name, *known))
 
 
 def _restore() -> None:
@@ -131,17 +144,21 @@ def _restore() -> None:
 @functools.cache
 def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
     found: list[tuple[Any, str, Callable[[str, Any], Any]]] = [
-        (_context.Launch, "launch", _refused),
-        (wp.Tape, "__enter__", _refused),
+        (_context.Launch, "launch", _refused("recorded launches aren't seen by the op; call wp.launch")),
+        (wp.Tape, "__enter__", _refused("the op differentiates a program by itself; leave the tape out")),
         (wp.array, "numpy", _read),
         (wp.array, "__dlpack__", _read),
         (wp.array, "__array_interface__", _read_property),
         (wp.array, "__cuda_array_interface__", _read_property),
         (wp, "to_torch", _read),
         (wp, "to_dlpack", _read),
-        (_context, "pack_arg", functools.partial(_guard, "launch")),
+        (_context, "pack_arg", _bound_early("launch")),
         (_context.runtime, "core", _guarded_core),
-        (threading.Thread, "start", _refused),
+        (
+            threading.Thread,
+            "start",
+            _refused("launches of another thread aren't seen by the op; launch in the program's own"),
+        ),
     ]
     if hasattr(wp.array, "__array__"):  # an older Warp has __array_interface__ alone
         found.append((wp.array, "__array__", _read))
@@ -150,7 +167,10 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
     for owner in (wp, _context):
         found += [(owner, "launch", _watched_launch), (owner, "copy", _watched_call), (owner, "empty", _emptying)]
     for name in ("fill_", "zero_"):
-        found += [(wp.array, name, _watched_call), (_types.noncontiguous_array_base, name, _refused)]
+        found += [
+            (wp.array, name, _watched_call),
+            (_types.noncontiguous_array_base, name, _refused("take plain arrays")),
+        ]
     for owner in (wp.utils, _utils):
         found += [(owner, name, _watched_call) for name in LIBRARY if name in owner.__dict__ and name != "copy"]
     return tuple(found)
@@ -172,14 +192,6 @@ def behind(value: Any) -> Any:
         if value is wrapper:
             return original
     return value
-
-
-def _take() -> Any:
-    """This thread's watcher; until it is put back, Warp's functions are themselves."""
-    watcher = getattr(_local, "watcher", None)
-    if watcher is not None:
-        _local.watcher = None
-    return watcher
 
 
 @functools.lru_cache(maxsize=64)
@@ -205,17 +217,17 @@ Tell = Callable[..., Any]
 def _watched(tell: Tell) -> Callable[[str, Any], Any]:
     """What makes wrappers of Warp's functions, which tell this thread's watcher; meanwhile those are themselves."""
 
-    @functools.lru_cache(maxsize=64)
     def wrapper(name: str, original: Any) -> Any:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            watcher = _take()
-            if watcher is None:
+            told = watcher()
+            if told is None:
                 return original(*args, **kwargs)
+            _local.watcher = None
             try:
-                return tell(watcher, name, original, args, kwargs)
+                return tell(told, name, original, args, kwargs)
             finally:
-                _local.watcher = watcher
+                _local.watcher = told
 
         return call
 
@@ -251,63 +263,54 @@ def _changing(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) ->
     return watcher.change(call.pop("self"), original, call)
 
 
-@functools.lru_cache(maxsize=64)
-def _refused(name: str, original: Any) -> Any:
-    what = original.__qualname__
-
-    @functools.wraps(original)
-    def refused(*args: Any, **kwargs: Any) -> Any:
-        watcher = getattr(_local, "watcher", None)
-        if watcher is not None:
-            watcher.refuse(what)
-        return original(*args, **kwargs)
-
-    return refused
+@_watched
+def _emptying(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    array = original(*args, **kwargs)
+    watcher.emptied(array)
+    return array
 
 
-@functools.lru_cache(maxsize=64)
 def _read_property(name: str, original: Any) -> Any:
     return property(_read(name, original.fget))
 
 
-@functools.lru_cache(maxsize=64)
-def _emptying(name: str, original: Any) -> Any:
-    @functools.wraps(original)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        array, watcher = original(*args, **kwargs), getattr(_local, "watcher", None)
-        if watcher is not None:
-            watcher.emptied(array)
-        return array
+def _refused(advice: str, name: str | None = None) -> Callable[[str, Any], Any]:
+    """What makes wrappers that refuse; ``name``: what is refused, None for the function itself."""
 
-    return make
+    @_watched
+    def refused(watcher: Any, _: str, original: Any, args: Any, kwargs: Any) -> NoReturn:
+        refuse(watcher.op, name or original.__qualname__, advice)
+
+    return refused
 
 
-def _guard(function: str, name: str, original: Any) -> Any:
-    """What a function of Warp's does without that its wrapper has seen the call: it was called by a name bound earlier."""
+def refuse(op: str, name: str, advice: str) -> NoReturn:
+    """Refuse a call that a program can't make.
 
-    def guard(*args: Any, **kwargs: Any) -> Any:
-        watcher = getattr(_local, "watcher", None)
-        if watcher is not None:
-            watcher.refuse(f"{function} by a name imported from warp")
-        return original(*args, **kwargs)
+    Raises:
+        SignatureError: always.
+    """
+    raise SignatureError(f"{op}: the program calls {name}, which a program can't: {advice}")
 
-    return guard
+
+def _bound_early(function: str) -> Callable[[str, Any], Any]:
+    """For what a function of Warp's does without that its wrapper has seen the call: it was called by a name bound earlier."""
+    return _refused(f"write wp.{function}, which the op can follow", f"{function} by a name imported from warp")
 
 
 class _Core:
-    """Warp's native library, with guards in place of the functions of ``NATIVE``."""
+    """Warp's native library, with refusals in place of the functions of ``NATIVE``."""
 
     def __init__(self, core: Any) -> None:
         self._core = core
         for name, original in vars(core).items():
             function = next((NATIVE[prefix] for prefix in NATIVE if name.startswith(prefix)), None)
-            setattr(self, name, original if function is None else _guard(function, name, original))
+            setattr(self, name, original if function is None else _bound_early(function)(name, original))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
 
 
-@functools.lru_cache(maxsize=1)
 def _guarded_core(name: str, original: Any) -> Any:
     return _Core(original)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,15 @@ def leaves_of(label: str, value: Any) -> Iterator[tuple[str, Any]]:
         return
     for name in warp_types.struct_fields(value._cls) or {}:
         yield from leaves_of(f"{label}.{name}", getattr(value, name))
+
+
+def type_at(types: Mapping[str, Any], label: str) -> Any:
+    """The type of an argument, or of a struct's field, by its label."""
+    head, *rest = label.split(".")
+    found = types[head]
+    for part in rest:
+        found = (warp_types.struct_fields(found) or {})[part]
+    return found
 
 
 def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> None:
@@ -172,17 +181,6 @@ def warn_once(key: tuple[str, str], message: str) -> None:
     if key not in _warned:
         _warned.add(key)
         warnings.warn(message, GradientWarning, stacklevel=2)
-
-
-def advice_on(name: str) -> str:
-    """What to do in place of a call that a program can't make."""
-    if " by a name " in name:
-        return f"write wp.{name.partition(' ')[0]}, which the op can follow"
-    return {
-        "Launch.launch": "recorded launches aren't seen by the op; call wp.launch",
-        "Tape.__enter__": "the op differentiates a program by itself; leave the tape out",
-        "Thread.start": "launches of another thread aren't seen by the op; launch in the program's own",
-    }.get(name, "take plain arrays")
 
 
 def _int_of(value: Any) -> int | None:

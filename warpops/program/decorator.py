@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from typing_extensions import Unpack
@@ -12,13 +12,11 @@ from ..backward import declared_backward
 from ..build import build_backward
 from ..calls.generic import align, resolve_types
 from ..calls.instances import Instance, make_instance
-from ..emit.writer import Step
 from ..errors import SignatureError
 from ..op import WarpOp
 from ..options import ProgramOptions, check_options
 from ..plan.declaration import declare
-from ..plan.model import OpPlan
-from .kernel import Makers, Program, as_program, program_signature
+from .kernel import as_program
 
 
 def warp_program(
@@ -95,28 +93,12 @@ def warp_program(
     return lambda function: build(function, signature, options)
 
 
-def _step(op: str, plan: OpPlan) -> Step:
-    """Of a program's op, imported at the first that is made."""
-    from .emit import run_step
-
-    return run_step(op, plan)
-
-
-def _tangent(program: Program, twins: Mapping[str, str], zero: frozenset[str]) -> Program:
-    """Of a program, imported at the first that is asked for."""
-    from .tangent import TangentProgram
-
-    return TangentProgram(program, twins, zero)
-
-
 def build(function: Any, signature: str | None, options: ProgramOptions) -> WarpOp:
     """Inspect, declare, plan, generate, register: as for a kernel, with the declaration believed."""
-    program = as_program(function, Makers(_step, _tangent))
+    program = as_program(function)
     declaration = declare(program.key, signature, **options)
     if declaration.right is None:
         declaration = dataclasses.replace(declaration, right=())
-    found = program_signature(program)
-    program.is_generic = found.generic
     plan = program.plan(declaration)
 
     def make(name: str, values: dict[str, Any]) -> Instance:
@@ -126,4 +108,4 @@ def build(function: Any, signature: str | None, options: ProgramOptions) -> Warp
     backward = None
     if declaration.backward is not None and plan.gradient == "custom":
         backward = declared_backward(plan, declaration.backward, build_backward)
-    return WarpOp(plan, make, None if found.generic else (lambda name: make_instance(name, plan)), backward)
+    return WarpOp(plan, make, None if plan.kernel.generic else (lambda name: make_instance(name, plan)), backward)

@@ -23,7 +23,7 @@ def _forward(w: Writer, dims: str, device: str) -> None:
 
 def _backward(w: Writer, device: str) -> None:
     plan = w.plan
-    allocate(w, checks.shapes_of(w, checks.sizes_of(w), plan.fresh), device)
+    allocate(w, checks.shapes_of(w, plan.fresh), device)
     _numbers(w)
     buffers = (*plan.cotangents, *plan.gradients)
     grads = [grad_name(w, slot) if slot in buffers else "None" for slot in _values(w)]

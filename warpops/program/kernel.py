@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..effects import ArrayEffects, Effects, Site
@@ -20,28 +19,21 @@ from ..private import warp_types as private_warp_types
 from .reads import Reads, reads_of
 
 
-@dataclass(frozen=True)
-class Makers:
-    """What is made of a program by files that know of programs."""
-
-    step: Callable[[str, OpPlan], Step]
-    """What its op's launches are in the text."""
-    tangent: Callable[[Program, Mapping[str, str], frozenset[str]], Program]
-
-
 class Program(warp_source.Defined):
     """A program's function with its types: what a ``wp.Kernel`` is to a kernel's op."""
 
-    apart = False
-    """Its run tells its arguments by where they are, so that no two inputs may share memory."""
+    is_generic = False
+    """Its signature tells: a program needn't be built."""
 
-    def __init__(self, function: Callable[..., None], arguments: list[tuple[str, Any]], makers: Makers) -> None:
+    def __init__(
+        self, function: Callable[..., None], arguments: list[tuple[str, Any]], tangent_of: Program | None = None
+    ) -> None:
         self.func = function
-        self.makers = makers
+        self.tangent_of = tangent_of
+        """Then its run tells its arguments by where they are, so that no two inputs may share memory."""
         self.key = function.__name__
         super().__init__(function, arguments)
         self.options: dict[str, Any] = {"enable_backward": True}
-        self.is_generic = False
         self.overloads: dict[str, Any] = {}
         self._reads: Reads | None = None
 
@@ -50,6 +42,8 @@ class Program(warp_source.Defined):
 
     def reads(self) -> Reads:
         """What the function reads besides its arguments, as it is now."""
+        if self.tangent_of is not None:
+            return self.tangent_of.reads()
         found = self._reads
         if found is None or not found.same():
             types = [warp_type for _, warp_type in private_warp_types.argument_types(self)]
@@ -78,7 +72,9 @@ class Program(warp_source.Defined):
 
     def step(self, op: str, plan: OpPlan) -> Step:
         """What its op's launches are in the text."""
-        return self.makers.step(op, plan)
+        from .emit import run_step  # which the first op needs, not the import
+
+        return run_step(op, plan)
 
     def tangent(self, twins: Mapping[str, str], zero: frozenset[str]) -> Program:
         """The program of values and tangents.
@@ -87,15 +83,19 @@ class Program(warp_source.Defined):
             twins: by an array's label, the argument that is its tangent.
             zero: the arrays, by label, whose tangent is zero before the program runs.
         """
-        return self.makers.tangent(self, twins, zero)
+        from .tangent import on_tangents  # which few need
+
+        made = Program(*on_tangents(self, twins, zero), tangent_of=self)
+        made.defined_with(self)
+        return made
 
     def add_overload(self, warp_types: list[Any]) -> Program:
         """The program for concrete types, as for a generic kernel."""
         labels = [name for name, _ in private_warp_types.argument_types(self)]
-        return Program(self.func, list(zip(labels, warp_types, strict=True)), self.makers)
+        return Program(self.func, list(zip(labels, warp_types, strict=True)))
 
 
-def as_program(function: Any, makers: Makers) -> Program:
+def as_program(function: Any) -> Program:
     """A program of an annotated function."""
     if not isinstance(function, types.FunctionType):
         advice = "; for one kernel use warp_op" if private_warp_types.is_kernel(function) else ""
@@ -116,7 +116,7 @@ def as_program(function: Any, makers: Makers) -> Program:
             f"{function.__name__}: the argument '{missing[0]}' has no annotation; annotate it as a kernel's, as in "
             f"{missing[0]}: wp.array[float] {where}"
         )
-    return Program(function, [(name, found[name]) for name in code.co_varnames[: code.co_argcount]], makers)
+    return Program(function, [(name, found[name]) for name in code.co_varnames[: code.co_argcount]])
 
 
 def program_signature(program: Program) -> KernelSignature:

@@ -8,8 +8,8 @@ time. A later write to that range makes the value a copy first; a range that is 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -202,6 +202,11 @@ class Ref:
             adjoint = wp.array(ptr=buffer.data_ptr() + self.pointer - self.low, **layout)
         return wp.array(ptr=pointer, grad=adjoint, **layout)
 
+    @property
+    def bare(self) -> Ref:
+        """The layout alone, which holds no memory."""
+        return replace(self, block=None, value=None)
+
     def gradient_view(self) -> torch.Tensor:
         """The array's gradient as a tensor of its scalars, component axes last."""
         assert self.block is not None
@@ -252,21 +257,22 @@ def is_float(dtype: Any) -> bool:
 
 # --- adjoints of library functions ------------------------------------------------------------------------------------
 
-View = Callable[[Ref], torch.Tensor]
-"""The gradient of an array."""
+Views = Mapping[str, torch.Tensor]
+"""The gradients of a call's arrays by argument; none where no gradient flows through."""
 
 
-def adjoint_of(name: str, refs: dict[str, Ref], call: dict[str, Any]) -> Callable[[View], None] | None:
-    """The adjoint of a library call, as a function over gradients; None where there is none."""
+def adjoint_of(name: str, refs: dict[str, Ref], call: dict[str, Any]) -> Callable[[Views], None] | None:
+    """The adjoint of a library call, as a function over gradients; None where there is none. It holds no memory."""
     if name in ("fill_", "zero_"):
-        return lambda view: _end(view(refs["self"]))
+        return lambda views: _end(views["self"])
+    shapes = {label: ref.shape for label, ref in refs.items()}
     if name == "copy" and all(_view_of(ref.dtype)[0].is_floating_point for ref in refs.values()):
         offsets, count = (call["dest_offset"], call["src_offset"]), call["count"] or call["src"].size
         whole = count == call["src"].size == call["dest"].size and call["src"].shape == call["dest"].shape
-        return lambda view: _copy_adjoint(refs, view, None if whole else (*offsets, count))
+        return lambda views: _copy_adjoint(shapes, views, None if whole else (*offsets, count))
     if name == "array_scan":
         inclusive = bool(call["inclusive"])
-        return lambda view: _scan_adjoint(refs, view, inclusive)
+        return lambda views: _scan_adjoint(shapes, views, inclusive)
     return None
 
 
@@ -275,31 +281,29 @@ def _end(gradient: torch.Tensor) -> None:
     gradient.zero_()
 
 
-def _copy_adjoint(refs: dict[str, Ref], view: View, part: tuple[int, int, int] | None) -> None:
+def _copy_adjoint(shapes: dict[str, tuple[int, ...]], views: Views, part: tuple[int, int, int] | None) -> None:
     """The destination's gradient goes to the source, and ends there: the copy overwrote what the destination held."""
-    target = view(refs["dest"])
-    source = view(refs["src"]) if "src" in refs and refs["src"].live else None
+    target, source = views["dest"], views.get("src")
     if part is not None:  # then Warp copies a range of elements, of dense or 1-D arrays
         first, other, count = part
-        target = _elements(target, refs["dest"])[first : first + count]
+        target = _elements(target, shapes["dest"])[first : first + count]
         if source is not None:
-            source = _elements(source, refs["src"])[other : other + count]
+            source = _elements(source, shapes["src"])[other : other + count]
     passed = target.clone()
     target.zero_()
     if source is not None:
         source.add_(passed)
 
 
-def _elements(view: torch.Tensor, ref: Ref) -> torch.Tensor:
-    return view if len(ref.shape) == 1 else view.view(-1, *view.shape[len(ref.shape) :])
+def _elements(view: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    return view if len(shape) == 1 else view.view(-1, *view.shape[len(shape) :])
 
 
-def _scan_adjoint(refs: dict[str, Ref], view: View, inclusive: bool) -> None:
+def _scan_adjoint(shapes: dict[str, tuple[int, ...]], views: Views, inclusive: bool) -> None:
     """The adjoint of a running sum is the running sum from the other end."""
-    target, source = view(refs["out_array"]), refs["in_array"]
-    passed = _elements(target, refs["out_array"]).clone()
+    target, source = views["out_array"], views.get("in_array")
+    passed = _elements(target, shapes["out_array"]).clone()
     target.zero_()
-    if not source.live:
-        return
-    sums = passed.flip(0).cumsum(0).flip(0)
-    _elements(view(source), source).add_(sums if inclusive else sums - passed)
+    if source is not None:
+        sums = passed.flip(0).cumsum(0).flip(0)
+        _elements(source, shapes["in_array"]).add_(sums if inclusive else sums - passed)

@@ -12,6 +12,7 @@ import linecache
 import math
 import os
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,52 +43,45 @@ _ATTRIBUTES = {
 _MISSING = object()
 
 
-@dataclass(frozen=True)
-class Name:
-    """A name in a namespace, and what it meant."""
+Same = Callable[[], bool]
+"""Whether something that was looked up is now what it was."""
 
-    space: dict[str, Any]
-    name: str
-    value: Any
-    content: bytes | None = None
-    """Of a vector or matrix, which can be changed."""
 
-    def same(self) -> bool:
-        found = self.space.get(self.name, _MISSING)
-        if found is not self.value and warp_calls.behind(found) is not self.value:
+def _same_name(space: dict[str, Any], name: str, value: Any) -> Same:
+    content = _content(value)
+
+    def same() -> bool:
+        found = space.get(name, _MISSING)
+        if found is not value and warp_calls.behind(found) is not value:
             return False
-        return self.content is None or bytes(found) == self.content
+        return content is None or bytes(found) == content
+
+    return same
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A closure cell, and what it held."""
+def _same_cell(cell: Any, value: Any) -> Same:
+    content = _content(value)
 
-    cell: Any
-    value: Any
-    content: bytes | None = None
-
-    def same(self) -> bool:
+    def same() -> bool:
         try:
-            found = self.cell.cell_contents
+            found = cell.cell_contents
         except ValueError:
             return False
-        return found is self.value and (self.content is None or bytes(found) == self.content)
+        return found is value and (content is None or bytes(found) == content)
+
+    return same
 
 
-@dataclass(frozen=True)
-class Code:
-    """A function of the user's, and the code that it had. It has no attributes, which could be read."""
+def _same_code(function: Any) -> Same:
+    """A function has its code and defaults, and no attributes, which could be read."""
+    code, defaults, more = function.__code__, function.__defaults__, function.__kwdefaults__
 
-    function: Any
-    code: Any
-    defaults: Any
-    more: Any
-
-    def same(self) -> bool:
-        f = self.function
-        same = f.__code__ is self.code and f.__defaults__ is self.defaults and f.__kwdefaults__ is self.more
+    def same() -> bool:
+        f = function
+        same = f.__code__ is code and f.__defaults__ is defaults and f.__kwdefaults__ is more
         return same and not f.__dict__
+
+    return same
 
 
 @dataclass(frozen=True)
@@ -96,11 +90,11 @@ class Reads:
 
     why: str | None
     """The line, and what it reads or calls that isn't known to stay; None where there is none."""
-    seen: tuple[Name | Cell | Code, ...] = ()
+    seen: tuple[Same, ...] = ()
 
     def same(self) -> bool:
         """Whether it would read the same now."""
-        return all(one.same() for one in self.seen)
+        return all(same() for same in self.seen)
 
 
 def reads_of(function: Any, structs: list[Any]) -> Reads:
@@ -132,7 +126,7 @@ class _Look:
     """One look through a function and those that it calls."""
 
     def __init__(self, file: str) -> None:
-        self.seen: list[Name | Cell | Code] = []
+        self.seen: list[Same] = []
         self.attributes: dict[str, str] = {}
         """Read of something that isn't a module, with the first line."""
         self.stores: dict[str, str] = {}
@@ -159,7 +153,7 @@ class _Look:
         code = function.__code__
         if function.__dict__:
             raise _UnknownError(f"line {code.co_firstlineno}: {function.__name__} has attributes")
-        self.seen.append(Code(function, code, function.__defaults__, function.__kwdefaults__))
+        self.seen.append(_same_code(function))
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._value(value, f"line {code.co_firstlineno}: {function.__name__} has a default {value!r}", None)
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
@@ -200,18 +194,18 @@ class _Look:
                 value = cells[name].cell_contents
             except ValueError:
                 raise _UnknownError(f"{where} reads {name}, which has no value yet") from None
-            self.seen.append(Cell(cells[name], value, _content(value)))
+            self.seen.append(_same_cell(cells[name], value))
             return value
         if name in globals_:
             return self._note(globals_, name)
         if name not in _BUILTINS:
             raise _UnknownError(f"{where} uses {name}")
-        self.seen.append(Name(globals_, name, _MISSING))
+        self.seen.append(_same_name(globals_, name, _MISSING))
         return _BUILTINS[name]
 
     def _note(self, space: dict[str, Any], name: str) -> Any:
         value = warp_calls.behind(space[name])
-        self.seen.append(Name(space, name, value, _content(value)))
+        self.seen.append(_same_name(space, name, value))
         return value
 
     def _follow(self, name: str, value: Any, steps: list[Any], where: str) -> int:

@@ -16,16 +16,26 @@ from ..launch import switch
 from ..launch.kept import launch_kept
 from ..launch.reverse import load
 from ..private import warp_code, warp_types
-from ..private.warp_calls import LIBRARY, byte_range, is_other_array, is_struct_instance, root_array, title_of
+from ..private.warp_calls import (
+    LIBRARY,
+    Watcher,
+    byte_range,
+    is_other_array,
+    is_struct_instance,
+    overload_for,
+    refuse,
+    root_array,
+    title_of,
+)
 from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
-from .checks import advice_on, check_followed, check_handles, check_launch, leaves, warn_once
-from .launches import Called, Launched, StructValue, frozen, rebuilt, refs_in, settled
+from .checks import check_followed, check_handles, check_launch, leaves, type_at, warn_once
+from .launches import Called, Launched, frozen
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 from .take import Take
 
 
-class Run:
+class Run(Watcher):
     """Watches one run of a program. It checks in every run, and records in those of a backward.
 
     Args:
@@ -109,9 +119,6 @@ class Run:
 
     # --- what Warp's functions come to --------------------------------------------------------------------------------
 
-    def refuse(self, name: str) -> None:
-        raise SignatureError(f"{self.op}: the program calls {name}, which a program can't: {advice_on(name)}")
-
     def emptied(self, array: Any) -> None:
         """It is found when it is first used."""
 
@@ -157,11 +164,11 @@ class Run:
         if not isinstance(kernel, wp.Kernel):
             return original(**call)
         if call["record_cmd"]:
-            self.refuse("wp.launch(record_cmd=True)")
+            refuse(self.op, "wp.launch(record_cmd=True)", "leave it out")
         arguments = (*call["inputs"], *call["outputs"])
-        names = [name for name, _ in warp_types.argument_types(kernel)]
-        if len(arguments) != len(names):
+        if len(arguments) != sum(1 for _ in warp_types.argument_types(kernel)):
             return original(**call)
+        kernel = call["kernel"] = overload_for(kernel, arguments)
         if call["adjoint"]:
             if self.recording:
                 raise GradientError(
@@ -185,7 +192,7 @@ class Run:
             return self._launch(original, call, given, uses)
         spans = [(block.low, block.high) for block in self.blocks]
         check_followed(self.op, kernel, effects, given, spans)
-        taken = self._arguments(kernel, names, arguments, uses)
+        taken = self._arguments(kernel, given, uses)
         return self._record(lambda: self._launch(original, call, given, uses), call, effects, taken, objects)
 
     def _launch(self, original: Any, call: dict[str, Any], given: dict[str, Any], uses: dict[str, Use] | None) -> Any:
@@ -205,53 +212,40 @@ class Run:
             if block is not None and block.given:
                 self.refuse_write(block, use)
 
-    def _arguments(
-        self, kernel: Any, names: list[str], arguments: tuple[Any, ...], uses: dict[str, Use]
-    ) -> tuple[Any, ...]:
-        types = [warp_type for _, warp_type in warp_types.argument_types(kernel)]
-        return tuple(
-            self._argument(kernel, name, warp_type, value, uses)
-            for name, warp_type, value in zip(names, types, arguments, strict=True)
-        )
-
-    def _argument(self, kernel: Any, label: str, warp_type: Any, value: Any, uses: dict[str, Use]) -> Any:
-        if isinstance(value, wp.array):
-            return self.ref(label, value, uses.get(label, Use()))
-        if is_struct_instance(value):
-            fields = warp_types.struct_fields(value._cls) or {}
-            return StructValue(
-                value._cls,
-                {
-                    name: self._argument(kernel, f"{label}.{name}", field_type, getattr(value, name), uses)
-                    for name, field_type in fields.items()
-                },
-            )
-        if value is not None and warp_types.is_array(warp_type) and is_other_array(value):
-            raise GradientError(
-                f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which the "
-                f"op can't follow gradients; pass a wp.array"
-            )
-        return frozen(value)
+    def _arguments(self, kernel: Any, given: dict[str, Any], uses: dict[str, Use]) -> dict[str, Any]:
+        types = dict(warp_types.argument_types(kernel))
+        found = {}
+        for label, value in given.items():
+            if isinstance(value, wp.array):
+                found[label] = self.ref(label, value, uses.get(label, Use()))
+            elif value is not None and warp_types.is_array(type_at(types, label)) and is_other_array(value):
+                raise GradientError(
+                    f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which "
+                    f"the op can't follow gradients; pass a wp.array"
+                )
+            else:
+                found[label] = frozen(value)
+        return found
 
     def _record(
         self,
         launch: Callable[[], Any],
         call: dict[str, Any],
         effects: Effects,
-        arguments: tuple[Any, ...],
+        arguments: dict[str, Any],
         objects: dict[str, Any],
     ) -> Any:
         kernel = call["kernel"]
         for value in objects.values():
             self._warn_of_vertices(kernel, value)
-        refs = list(refs_in(arguments))
+        refs = [value for value in arguments.values() if isinstance(value, Ref)]
         flows = any(ref.live and ref.use.reads for ref in refs)
         wanted = flows or any(ref.live and ref.use.writes for ref in refs)
-        values: dict[int, Value] = {}
+        values: dict[str, Value] = {}
         if wanted:
             for ref in refs:
                 if ref.block is not None and ref.use.state == "before":
-                    values[id(ref)] = ref.block.value(ref.low, ref.high)
+                    values[ref.label] = ref.block.value(ref.low, ref.high)
         for ref in refs:
             if ref.block is not None and ref.use.writes:
                 ref.block.overwrite(ref.low, ref.high)
@@ -262,14 +256,14 @@ class Run:
             if ref.block is None:
                 continue
             if ref.use.state == "after":
-                values[id(ref)] = ref.block.value(ref.low, ref.high)
-            if flows and ref.use.writes and ref.differentiable:
-                ref.block.active = True
-        kept = tuple(settled(argument, values, flows) for argument in arguments)
+                values[ref.label] = ref.block.value(ref.low, ref.high)
+            flowed = flows and ref.use.writes and ref.differentiable
+            ref.block.active = ref.block.active or flowed
+            arguments[ref.label] = replace(ref, value=values.get(ref.label), live=ref.live or flowed)
         dim = tuple(call["dim"]) if isinstance(call["dim"], list) else call["dim"]
         options = {"max_blocks": call["max_blocks"], "block_dim": call["block_dim"], "device": call["device"]}
         stamps = {label: (value, stamp(value)) for label, value in objects.items()}
-        self.events.append(Launched(kernel, effects, dim, options, kept, tuple(refs_in(kept)), stamps))
+        self.events.append(Launched(kernel, effects, dim, options, arguments, stamps))
         return result
 
     def _warn_of_vertices(self, kernel: Any, value: Any) -> None:
@@ -342,7 +336,9 @@ class Run:
                     )
                 if self.take is not None:
                     self.take.adjoint(event)
-                event.adjoint(Ref.gradient_view)
+                event.adjoint(
+                    {ref.label: ref.gradient_view() for ref in event.refs if ref.live and ref.block is not None}
+                )
             else:
                 self._launch_adjoint(event)
             for ref in event.refs:
@@ -375,7 +371,7 @@ class Run:
         plan, block_dim = choice.plan, event.options.get("block_dim")
         made = None if plan is None else load(title, kernel, plan, self.device, block_dim)
         private: list[Any] = []
-        arrays = [rebuilt(argument, self.device, private) for argument in event.arguments]
+        arrays = event.rebuilt(self.device, private)
         adjoints: list[Any] = []
         for (label, _), array in zip(warp_types.argument_types(event.kernel), arrays, strict=True):
             known = choice.effects.arrays.get(label)

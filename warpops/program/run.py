@@ -18,7 +18,7 @@ from ..plan.model import OpPlan, Slot
 from ..private import warp_code, warp_launch, warp_types
 from ..private.warp_calls import watching
 from .record import Run
-from .scripts import Found, Key, Scripts
+from .scripts import Key, Scripts
 from .take import Take
 from .trace import Trace
 
@@ -32,7 +32,7 @@ class Runner:
         self.op, self.plan = op, plan
         self.signature: KernelSignature = plan.kernel
         self.program = plan.kernel.kernel
-        self.scripts = Scripts(self.program)
+        self.scripts = Scripts(self.program.reads)
         self._types = dict(warp_types.argument_types(self.program))
         self._slots = [slot for slot in plan.slots if slot.role != "size"]
         self._arrays = [index for index, slot in enumerate(self._slots) if slot.is_array]
@@ -52,28 +52,7 @@ class Runner:
             values: tensors and numbers in the order of the function's arguments, structs field by field. Outputs,
                 in-out arrays, mutated arrays and scratch are written.
         """
-        working = list(values)
-        own: list[torch.Tensor] = []
-        for index in self._arrays:
-            if values[index] is not None:
-                working[index] = values[index].contiguous()
-                if self.program.apart:
-                    if self._slots[index].role == "input" and overlaps(working[index], own):
-                        working[index] = working[index].clone()
-                    own.append(working[index])
-        given = tuple(working[index] for index in self._arrays)
-        key = self._key(device, working, given, ())
-        found = self.scripts.find(key)
-        if found is not None:
-            self._play(device, found, given)
-        else:
-            run = self._begin(device, False, given, key)
-            for index in self._arrays:
-                if working[index] is not None:
-                    run.add(self._slots[index].label, working[index], given=self._slots[index].role == "input")
-            with self._on(device):
-                ran = self._call(run, working)
-            note_ran(self.scripts.add(key, run.take, ran))
+        working = self._run(device, values, ())
         for index in self._arrays:
             if working[index] is not values[index] and self._slots[index].role != "input":
                 values[index].copy_(working[index])
@@ -88,36 +67,47 @@ class Runner:
                 in-out array comes in as the cotangent and goes out as the gradient. None where none is wanted, or none
                 came.
         """
+        buffers = tuple(None if gradient is None else gradient.contiguous() for gradient in gradients)
+        self._run(device, values, buffers)
+        for gradient, buffer in zip(gradients, buffers, strict=True):
+            if gradient is not buffer and gradient is not None and buffer is not None:
+                gradient.copy_(buffer)
+
+    def _run(self, device: torch.device, values: tuple[Any, ...], gradients: Gradients) -> list[Any]:
+        """Run the program over dense tensors, and its adjoints where there are gradients; the values that it ran over."""
+        private = bool(gradients)
         working = list(values)
         own: list[torch.Tensor] = []
         for index in self._arrays:
             if values[index] is not None:
-                working[index] = values[index].contiguous()
-                if self._slots[index].changes or overlaps(working[index], own):
-                    working[index] = working[index].clone()
-                own.append(working[index])
-        buffers = [None if gradient is None else gradient.contiguous() for gradient in gradients]
-        given = (*(working[index] for index in self._arrays), *(buffers[index] for index in self._arrays))
-        key = self._key(device, working, given, tuple(buffer is not None for buffer in buffers))
+                slot, tensor = self._slots[index], values[index].contiguous()
+                apart = private or (self.program.tangent_of is not None and slot.role == "input")
+                if (private and slot.changes) or (apart and overlaps(tensor, own)):
+                    tensor = tensor.clone()
+                working[index] = tensor
+                own.append(tensor)
+        given = tuple(
+            each[index] for each in ((working, gradients) if private else (working,)) for index in self._arrays
+        )
+        key = self._key(device, working, given, tuple(gradient is not None for gradient in gradients))
         found = self.scripts.find(key)
         if found is not None:
-            self._play(device, found, given)
-        else:
-            run = self._begin(device, True, given, key)
-            for index in self._arrays:
-                slot, buffer = self._slots[index], buffers[index]
-                if working[index] is None:
-                    continue
-                wanted = buffer is not None and slot.is_input
-                arrived = buffer is not None and slot.is_result
-                run.add(slot.label, working[index], slot.role == "input", buffer, active=wanted, reached=arrived)
-            with self._on(device):
-                ran = self._call(run, working)
-                run.backward()
-            note_ran(self.scripts.add(key, run.take, ran))
-        for gradient, buffer in zip(gradients, buffers, strict=True):
-            if gradient is not buffer and gradient is not None and buffer is not None:
-                gradient.copy_(buffer)
+            with self._on(device) if found.script.calls else contextlib.nullcontext():
+                found.script.play(device, given)
+            note_ran(found.ran)
+            return working
+        run = self._begin(device, private, given, key)
+        for index in self._arrays:
+            if working[index] is not None:
+                slot, gradient = self._slots[index], gradients[index] if private else None
+                wanted = gradient is not None and slot.is_input
+                arrived = gradient is not None and slot.is_result
+                run.add(slot.label, working[index], slot.role == "input", gradient, active=wanted, reached=arrived)
+        with self._on(device):
+            ran = self._call(run, working)
+            run.backward()
+        note_ran(self.scripts.add(key, run.take, ran))
+        return working
 
     # --- runs that are repeated ---------------------------------------------------------------------------------------
 
@@ -142,11 +132,6 @@ class Runner:
             if tensor is not None:
                 take.give(index, tensor)
         return take
-
-    def _play(self, device: torch.device, found: Found, given: tuple[Any, ...]) -> None:
-        with self._on(device) if found.script.calls else contextlib.nullcontext():
-            found.script.play(device, given)
-        note_ran(found.ran)
 
     def _on(self, device: torch.device) -> Any:
         """Warp's current device and stream are PyTorch's. The CPU has no stream."""

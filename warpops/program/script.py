@@ -14,20 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import warp as wp
 
-from ..arguments.handle import check_handle
 from ..emit.checks import allocator
 from ..launch.launcher import Launcher
 from ..launch.packing import NOT_RECALLED, Image
-from .launches import Called
-from .memory import Ref, bytes_of
+from .memory import bytes_of
 
 OWN = ("empty", "zeros")
 """The first tensors of a repetition: the memory that the run made for itself, without and with zeros in it."""
 
 Tensors = tuple[torch.Tensor | None, ...]
-Step = Callable[[Tensors, list[Any]], None]
+Step = Callable[[Tensors, list[Any]], Any]
 """One thing to repeat, of the tensors and the objects made so far."""
 
 
@@ -49,35 +46,42 @@ class Place:
         return bytes_of(tensor)[self.offset : self.offset + count]
 
 
-# --- steps ------------------------------------------------------------------------------------------------------------
-
-
 class Launch:
     """A launch, by the shortest way that there is."""
 
-    def __init__(self, launcher: Launcher, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool):
+    def __init__(
+        self,
+        launcher: Launcher,
+        device: torch.device,
+        dims: tuple[int, ...],
+        image: Image,
+        adjoint: bool,
+        ids: tuple[int, ...],
+    ):
+        """``ids``: which of the objects that the program made it is given the ids of: the image's numbers."""
         self.launcher, self.device, self.dims = launcher, device, dims
-        self.image, self.adjoint = image, adjoint
+        self.image, self.adjoint, self.ids = image, adjoint, ids
         launcher.prepare(device, dims)
         self._find()
 
     def _find(self) -> None:
-        found = self.launcher.repeat(self.device, self.dims, self.image, self.adjoint)
+        found = self.launcher.recall(self.device, self.dims, self.image, self.adjoint)
         self.found: tuple[Any, ...] = found or (None, None, None, None)
 
-    def __call__(self, tensors: Tensors, objects: list[Any], numbers: bytes | None = None) -> None:
+    def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
+        numbers = (struct.pack(f"={len(self.ids)}Q", *(objects[index].id for index in self.ids)),) if self.ids else ()
         for _ in range(2):
             launch, start, module, hashers = self.found
             if launch is not None and module.hashers is hashers:
                 try:
-                    launch(*(tensors, start) if numbers is None else (tensors, start, numbers))
+                    launch(tensors, start, *numbers)
                     return
                 except NOT_RECALLED:
                     pass
             self._find()
-        self._publicly(tensors, numbers or b"")
+        self._publicly(tensors, *numbers)
 
-    def _publicly(self, tensors: Tensors, numbers: bytes) -> None:
+    def _publicly(self, tensors: Tensors, numbers: bytes = b"") -> None:
         packed, second = bytearray(self.image.packed), self.image.second
         for index, at in self.image.places:
             tensor, (distance,) = tensors[index], struct.unpack_from("=Q", packed, at)
@@ -88,106 +92,6 @@ class Launch:
             self.launcher.adjoint(self.device, self.dims, bytes(packed[:second]), bytes(packed[second:]))
         else:
             self.launcher.forward(self.device, self.dims, bytes(packed))
-
-
-@dataclass(frozen=True)
-class LaunchOfObjects:
-    """A launch that is given ids of objects that the program made."""
-
-    launch: Launch
-    objects: tuple[int, ...]
-
-    def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
-        ids = (objects[index].id for index in self.objects)
-        self.launch(tensors, objects, struct.pack(f"={len(self.objects)}Q", *ids))
-
-
-@dataclass(frozen=True)
-class Copy:
-    """Bytes that are kept before they are overwritten."""
-
-    target: Place
-    source: Place
-    count: int
-
-    def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
-        self.target.bytes(tensors, self.count).copy_(self.source.bytes(tensors, self.count))
-
-
-@dataclass(frozen=True)
-class Array:
-    """An array that a function of Warp's is given."""
-
-    place: Place | None
-    layout: dict[str, Any]
-
-    def make(self, tensors: Tensors, objects: list[Any]) -> Any:
-        made: Any = wp.array(ptr=None if self.place is None else self.place.address(tensors), **self.layout)
-        made._tensor = None if self.place is None else tensors[self.place.index]
-        return made
-
-
-@dataclass(frozen=True)
-class Object:
-    """An object that the program made."""
-
-    index: int
-
-    def make(self, tensors: Tensors, objects: list[Any]) -> Any:
-        return objects[self.index]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call of a function of Warp's."""
-
-    function: Callable[..., Any]
-    given: dict[str, Any]
-
-    def __call__(self, tensors: Tensors, objects: list[Any]) -> Any:
-        kinds = (Array, Object)
-        return self.function(
-            **{name: v.make(tensors, objects) if isinstance(v, kinds) else v for name, v in self.given.items()}
-        )
-
-
-@dataclass(frozen=True)
-class Make:
-    """An object of Warp that the program makes."""
-
-    call: Call
-
-    def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
-        objects.append(self.call(tensors, objects))
-
-
-@dataclass(frozen=True)
-class Adjoint:
-    """The adjoint of a call, over the gradients of what it was given."""
-
-    called: Called
-    gradients: dict[int, Place]
-
-    def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
-        def view(ref: Ref) -> torch.Tensor:
-            return ref.view(self.gradients[id(ref)].bytes(tensors, ref.high - ref.low))
-
-        assert self.called.adjoint is not None
-        self.called.adjoint(view)
-
-
-@dataclass(frozen=True)
-class Handle:
-    """A handle that isn't the program's own: the object may be gone by now."""
-
-    title: str
-    label: str
-    kinds: frozenset[str]
-    handle: int
-    device: torch.device
-
-    def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
-        check_handle(f"{self.title}: argument '{self.label}'", self.kinds, self.handle, self.device)
 
 
 @dataclass(frozen=True)

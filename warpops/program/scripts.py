@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +10,6 @@ import torch
 from ..arguments.ran import Ran
 from ..launch.launcher import Launcher
 from ..private import locks
-from .kernel import Program
 from .reads import Reads
 from .script import Script
 from .take import Take
@@ -35,10 +35,10 @@ class Found(NamedTuple):
 class Scripts:
     """The latest scripts of one program, on all devices."""
 
-    __slots__ = ("_found", "_missed", "_program", "launchers")
+    __slots__ = ("_found", "_missed", "_reads", "launchers")
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, reads: Callable[[], Reads]) -> None:
+        self._reads = reads
         self._found: dict[Any, Found] = {}
         self._missed = 0
         self.launchers: dict[Any, Launcher] = {}
@@ -55,7 +55,7 @@ class Scripts:
     def wanted(self) -> bool:
         """Whether the run that there is no script for is to be written down."""
         self._missed += 1
-        return self._program.reads().why is None and (self._missed <= _PATIENCE or self._missed % _PATIENCE == 0)
+        return self._reads().why is None and (self._missed <= _PATIENCE or self._missed % _PATIENCE == 0)
 
     def add(self, key: Key | None, take: Take | None, ran: Ran) -> Ran:
         """Keep what was written down. Runs that came to the same share what they came to, which is returned."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import operator
 import struct
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 import warp as wp
 
+from ..arguments.handle import check_handle
 from ..kernel.signature import inspect_kernel
 from ..launch.launcher import Launcher
 from ..launch.packing import POINTER, Image
@@ -19,9 +21,9 @@ from ..private import warp_launch, warp_types
 from ..private.warp_calls import byte_range
 from ..private.warp_types import OBJECTS
 from .launches import Called, frozen
-from .memory import Maker, Use
+from .memory import Maker, Ref, Use
 from .reads import Reads
-from .script import OWN, Adjoint, Array, Call, Copy, Handle, Launch, LaunchOfObjects, Make, Object, Place, Script, Step
+from .script import OWN, Launch, Place, Script, Step, Tensors
 
 _ALIGNED = 64
 Range = tuple[int, int, int]
@@ -97,7 +99,11 @@ class Take(Maker):
         target = self.adopt(made, made.data_ptr(), made.data_ptr() + made.numel())
         if source is not None:
             count = made.numel()
-            self._steps.append((Copy(target, source, count), [_range(source, count)], [_range(target, count)]))
+
+            def keep(tensors: Tensors, objects: list[Any]) -> None:
+                target.bytes(tensors, count).copy_(source.bytes(tensors, count))
+
+            self._steps.append((keep, [_range(source, count)], [_range(target, count)]))
         return made
 
     def _place(self, address: int) -> Place | None:
@@ -138,8 +144,7 @@ class Take(Maker):
             return
         image, objects = self._image(launcher, packed, call["adjoint"])
         if self.why is None:
-            made = Launch(launcher, self.device, dims, image, call["adjoint"])
-            step = LaunchOfObjects(made, objects) if objects else made
+            step = Launch(launcher, self.device, dims, image, call["adjoint"], objects)
             arrays = {label: value for label, value in given.items() if isinstance(value, wp.array)}
             writes = None
             if uses is not None and all(label in uses and not uses[label].private for label in arrays):
@@ -191,55 +196,76 @@ class Take(Maker):
 
     def call(self, function: Callable[..., Any], call: dict[str, Any], result: Any = None) -> None:
         """A call of a function of Warp's that was made."""
-        self._add(self._call(function, call), call)
+        reads = self._of(call.values())
+        if any(isinstance(value, OBJECTS) for value in call.values()):
+            self._kept += reads
+        self._steps.append((self._call(function, call), reads, None))
         if result is not None:
             self.refuse("the result of a function of Warp's")
 
     def make(self, value: Any, call: dict[str, Any]) -> None:
         """An object that was made."""
-        self._add(Make(self._call(type(value), call)), call)
+        reads = self._of(call.values())
+        self._kept += reads
+        again = self._call(type(value), call)
+        self._steps.append((lambda tensors, objects: objects.append(again(tensors, objects)), reads, None))
         self._objects.append(value)
 
-    def _add(self, step: Step, call: dict[str, Any]) -> None:
-        reads = self._of(call.values())
-        if isinstance(step, Make) or any(isinstance(value, OBJECTS) for value in call.values()):
-            self._kept += reads
-        self._steps.append((step, reads, None))
-
-    def _call(self, function: Callable[..., Any], call: dict[str, Any]) -> Call:
+    def _call(self, function: Callable[..., Any], call: dict[str, Any]) -> Step:
         self._calls = True
-        return Call(function, {name: self._given(value) for name, value in call.items()})
+        given = {name: self._given(value) for name, value in call.items()}
+        return lambda tensors, objects: function(**{name: make(tensors, objects) for name, make in given.items()})
 
-    def _given(self, value: Any) -> Any:
+    def _given(self, value: Any) -> Step:
+        """What makes an argument of a function of Warp's anew."""
         if isinstance(value, wp.array):
-            names = ("dtype", "shape", "strides", "device")
-            layout = {name: getattr(value, name) for name in names}
-            return Array(self._place(value.ptr) if value.size else None, layout)
+            return _array(self._place(value.ptr) if value.size else None, value)
         if isinstance(value, OBJECTS):
             known = [k for k, one in enumerate(self._objects) if one is value]
             if known:
-                return Object(known[0])
+                return lambda tensors, objects: objects[known[0]]
         if isinstance(value, int) and any(value == one.id for one in self._objects):
             self.refuse("the id of an object in an array")
         if not _is_plain(value):
             self.refuse(f"a {type(value).__name__} that is given to a function of Warp's")
-        return frozen(value)
+        kept = frozen(value)
+        return lambda tensors, objects: kept
 
     def adjoint(self, called: Called) -> None:
         """The adjoint of a call, before it is run."""
-        gradients = {}
+        found: dict[str, tuple[Ref, Place]] = {}
         for ref in called.refs:
             if ref.block is not None and ref.live:
-                memory = ref.block.gradient_memory()
-                place = self._place(memory.data_ptr() + ref.low - ref.block.low)
+                place = self._place(ref.block.gradient_memory().data_ptr() + ref.low - ref.block.low)
                 if place is not None:
-                    gradients[id(ref)] = place
-        self._steps.append((Adjoint(called, gradients), [], None))
+                    found[ref.label] = ref.bare, place
+        adjoint = called.adjoint
+        assert adjoint is not None
+
+        def repeat(tensors: Tensors, objects: list[Any]) -> None:
+            views = {label: ref.view(place.bytes(tensors, ref.high - ref.low)) for label, (ref, place) in found.items()}
+            adjoint(views)
+
+        self._steps.append((repeat, [], None))
 
     def handle(self, title: str, label: str, kinds: frozenset[str], handle: int) -> None:
-        """A handle that a launch was given."""
+        """A handle that a launch was given: the object may be gone when it is repeated."""
+        device = self.device
         if all(handle != value.id for value in self._objects):
-            self._steps.append((Handle(title, label, kinds, handle, self.device), [], None))
+            check = functools.partial(check_handle, f"{title}: argument '{label}'", kinds, handle, device)
+            self._steps.append((lambda tensors, objects: check(), [], None))
+
+
+def _array(place: Place | None, like: Any) -> Step:
+    """What makes an array with the layout of another one."""
+    layout = {name: getattr(like, name) for name in ("dtype", "shape", "strides", "device")}
+
+    def make(tensors: Tensors, objects: list[Any]) -> Any:
+        made: Any = wp.array(ptr=None if place is None else place.address(tensors), **layout)
+        made._tensor = None if place is None else tensors[place.index]
+        return made
+
+    return make
 
 
 def _is_plain(value: Any) -> bool:

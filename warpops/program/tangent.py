@@ -14,76 +14,76 @@ from typing import Any, NoReturn
 import warp as wp
 
 from ..errors import GradientError
-from ..private import warp_calls, warp_code, warp_launch, warp_source, warp_types
-from ..private.warp_calls import LIBRARY, Watcher, byte_range, root_array, title_of, watching
+from ..private import warp_calls, warp_code, warp_source, warp_types
+from ..private.warp_calls import LIBRARY, Watcher, byte_range, overload_for, root_array, title_of, watching
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
 from ..transforms.tangents import check_kernel
-from .checks import leaves, leaves_of
-from .kernel import Program
+from .checks import leaves, leaves_of, type_at
 from .memory import is_float, uses_of
-from .reads import Reads
+
+Kernels = dict[Any, tuple[Any, tuple[str, ...]]]
+"""Tangent kernels, and the arrays that they take the tangents of in their order, by the kernel and which arrays have one."""
 
 
-class TangentProgram(Program):
-    """The tangent of a program, as a program: its arguments, then one array for each tangent."""
+def on_tangents(
+    of: Any, twins: Mapping[str, str], zero: frozenset[str]
+) -> tuple[Callable[..., None], list[tuple[str, Any]]]:
+    """The function of a program run on values and tangents, and its arguments: the program's, then one for each tangent.
 
-    apart = True
+    Args:
+        of: the program.
+        twins: by an array's label, the argument that is its tangent.
+        zero: the arrays, by label, whose tangent is zero before the program runs.
+    """
+    types = dict(warp_types.argument_types(of))
+    kernels: Kernels = {}
 
-    def __init__(self, of: Program, twins: Mapping[str, str], zero: frozenset[str]) -> None:
-        self.of, self.twins = of, twins
-        self.kernels: dict[Any, Any] = {}
-        """The tangent kernels, by the kernel and which arrays have a tangent."""
-        types = dict(warp_types.argument_types(of))
+    def run(*arguments: Any) -> None:
+        own = dict(zip(types, arguments[: len(types)], strict=True))
+        tangents = dict(zip(twins.values(), arguments[len(types) :], strict=True))
+        trace = warp_calls.watcher()
+        twice = Twice(kernels, trace.inner)
+        for name, value in own.items():
+            for label, array in leaves_of(name, value):
+                if isinstance(array, wp.array) and array.size and is_float(array.dtype):
+                    tangent = tangents.get(twins.get(label, ""))
+                    twice.add(array, tangent, active=tangent is not None and label not in zero)
+        trace.stand_before(twice, own.items())
+        with watching(trace):
+            of.func(*own.values())
 
-        def run(*arguments: Any) -> None:
-            own = dict(zip(types, arguments[: len(types)], strict=True))
-            tangents = dict(zip(twins.values(), arguments[len(types) :], strict=True))
-            trace = warp_calls.watcher()
-            twice = Twice(self, trace.inner)
-            for name, value in own.items():
-                for label, array in leaves_of(name, value):
-                    if isinstance(array, wp.array) and array.size and is_float(array.dtype):
-                        tangent = tangents.get(twins.get(label, ""))
-                        twice.add(array, tangent, active=tangent is not None and label not in zero)
-            trace.stand_before(twice, own.items())
-            with watching(trace):
-                of.func(*own.values())
+    run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
+    run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
+    return run, [*types.items(), *((twin, type_at(types, label)) for label, twin in twins.items())]
 
-        run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
-        run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
-        arguments = [*types.items(), *((twin, _type_at(types, label)) for label, twin in twins.items())]
-        super().__init__(run, arguments, of.makers)
-        self.defined_with(of)
 
-    def reads(self) -> Reads:
-        return self.of.reads()
+def _kernel_of(
+    kernels: Kernels, kernel: Any, given: Mapping[str, Any], active: frozenset[str]
+) -> tuple[Any, tuple[str, ...]]:
+    """The tangent kernel of a concrete one, kept in ``kernels``.
 
-    def kernel(self, kernel: Any, given: Mapping[str, Any], active: frozenset[str]) -> tuple[Any, tuple[str, ...]]:
-        """The tangent kernel of a kernel, and the arrays that it takes the tangents of, in its order.
+    Args:
+        given: its arguments by label.
+        active: the arrays that have a tangent, by label.
 
-        Args:
-            kernel: a concrete one.
-            given: its arguments by label.
-            active: the arrays that have a tangent, by label.
-
-        Raises:
-            TangentError: it has none.
-        """
-        floats = tuple(label for label, value in given.items() if isinstance(value, wp.array) and is_float(value.dtype))
-        key = kernel, floats, active
-        found = self.kernels.get(key)
-        if found is None:
-            effects, uses = uses_of(kernel)
-            check_kernel(kernel, effects)
-            written = frozenset(label for label in floats if label not in uses or uses[label].writes)
-            try:
-                found = _make(kernel, floats, active | written, written)
-            except MixedArraysError:
-                found = _make(kernel, floats, frozenset(floats), written)
-            self.kernels[key] = found
-        return found
+    Raises:
+        TangentError: it has none.
+    """
+    floats = tuple(label for label, value in given.items() if isinstance(value, wp.array) and is_float(value.dtype))
+    key = kernel, floats, active
+    found = kernels.get(key)
+    if found is None:
+        effects, uses = uses_of(kernel)
+        check_kernel(kernel, effects)
+        written = frozenset(label for label in floats if label not in uses or uses[label].writes)
+        try:
+            found = _make(kernel, floats, active | written, written)
+        except MixedArraysError:
+            found = _make(kernel, floats, frozenset(floats), written)
+        kernels[key] = found
+    return found
 
 
 def _make(
@@ -94,14 +94,6 @@ def _make(
     wanted = {label: names.fresh(f"tangent_{label.replace('.', '_')}") if label in twins else None for label in every}
     taken = tuple(label for label in every if wanted[label] is not None)
     return tangent_kernel(kernel, wanted, frozenset(), written), taken
-
-
-def _type_at(types: Mapping[str, Any], label: str) -> Any:
-    head, *rest = label.split(".")
-    found = types[head]
-    for part in rest:
-        found = (warp_types.struct_fields(found) or {})[part]
-    return found
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
@@ -120,13 +112,13 @@ class Twin:
     """The tangent may be anything but zero."""
 
 
-class Twice:
+class Twice(Watcher):
     """Watches one run of a program, and makes of each launch and call those on values and tangents."""
 
-    def __init__(self, program: TangentProgram, outer: Watcher) -> None:
-        self.program, self.outer = program, outer
+    def __init__(self, kernels: Kernels, inner: Watcher) -> None:
+        self.kernels, self.inner = kernels, inner
         self.blocks: list[Twin] = []
-        self.op = outer.op
+        self.op = inner.op
 
     def add(self, array: Any, tangent: Any, active: bool) -> None:
         """One of the program's arguments, with the memory of its tangent, where there is one."""
@@ -153,7 +145,7 @@ class Twice:
             return array
         block = self.block_of(array)
         if block.tangent is None:
-            with watching(self.outer):
+            with watching(self.inner):
                 block.tangent = wp.zeros(block.high - block.low, dtype=wp.uint8, device=array.device)
         made: Any = wp.array(
             ptr=block.tangent.ptr + array.ptr - block.low,
@@ -176,22 +168,18 @@ class Twice:
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         kernel, arguments = call["kernel"], (*call["inputs"], *call["outputs"])
         if not isinstance(kernel, wp.Kernel) or call["record_cmd"]:
-            return self.outer.launch(original, call)
+            return self.inner.launch(original, call)
         if len(arguments) != sum(1 for _ in warp_types.argument_types(kernel)):
-            return self.outer.launch(original, call)
+            return self.inner.launch(original, call)
         given = dict(leaves(kernel, arguments))
         active = frozenset(label for label, value in given.items() if self.active(value))
         if not active:
-            return self.outer.launch(original, call)
+            return self.inner.launch(original, call)
         if call["adjoint"]:
             self.no_tangent(f"the adjoint of the kernel {kernel.key}, which has none")
-        if kernel.is_generic:
-            packed = warp_launch.packed(call)
-            if packed is None:
-                return self.outer.launch(original, call)
-            kernel = packed.kernel
+        kernel = overload_for(kernel, arguments)
         try:
-            made, labels = self.program.kernel(kernel, given, active)
+            made, labels = _kernel_of(self.kernels, kernel, given, active)
         except TangentError as error:
             self.no_tangent(f"the kernel {kernel.key}, which has none: {error}")
         try:
@@ -200,7 +188,7 @@ class Twice:
             where = ":".join(map(str, warp_source.source_location(kernel)))
             self.no_tangent(f"the kernel {kernel.key}, whose tangent kernel Warp can't build: {error} ({where})")
         twins = [self.twin(given[label]) if given[label] is not None else None for label in labels]
-        result = self.outer.launch(original, {**call, "kernel": made, "inputs": [*arguments, *twins], "outputs": []})
+        result = self.inner.launch(original, {**call, "kernel": made, "inputs": [*arguments, *twins], "outputs": []})
         for label in labels:
             value = given[label]
             if isinstance(value, wp.array) and value.size:
@@ -211,13 +199,13 @@ class Twice:
         reads, writes = LIBRARY[name]
         sources = [argument for argument in reads if self.active(call[argument])]
         targets = [argument for argument in writes if self.active(call[argument])]
-        result = self.outer.call(name, original, dict(call))
+        result = self.inner.call(name, original, dict(call))
         if not sources and not targets:
             return result
         if name in ("fill_", "zero_"):
-            self.outer.call("zero_", warp_calls.original("zero_"), {"self": self.twin(call["self"])})
+            self.inner.call("zero_", warp_calls.original("zero_"), {"self": self.twin(call["self"])})
         elif name in ("copy", "array_scan"):
-            self.outer.call(name, original, call | {n: self.twin(call[n]) for n in (*reads, *writes)})
+            self.inner.call(name, original, call | {n: self.twin(call[n]) for n in (*reads, *writes)})
             for argument in writes:
                 block = self.block_of(call[argument])
                 block.active = block.active or bool(sources)
@@ -225,21 +213,12 @@ class Twice:
             self.no_tangent(f"{title_of(name)}, which has none; keep it to ints, or write that step as a kernel")
         return result
 
-    def refuse(self, name: str) -> None:
-        self.outer.refuse(name)
-
     def read(self, name: str, array: Any) -> None:
         if self.active(array):
             self.no_tangent(f"{name}, which reads an array as numbers")
-        self.outer.read(name, array)
-
-    def emptied(self, array: Any) -> None:
-        self.outer.emptied(array)
+        self.inner.read(name, array)
 
     def made(self, value: Any, call: dict[str, Any]) -> None:
         if isinstance(value, wp.Mesh) and any(map(self.active, call.values())):
             self.no_tangent("a mesh made of arrays that have one")
-        self.outer.made(value, call)
-
-    def change(self, value: Any, original: Callable[..., Any], call: dict[str, Any]) -> Any:
-        return self.outer.change(value, original, call)
+        self.inner.made(value, call)

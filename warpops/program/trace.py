@@ -55,7 +55,7 @@ class Content:
         return f"<checksum {zlib.crc32(self.kept.cpu().numpy().tobytes()):08x}>"
 
 
-class Trace:
+class Trace(Watcher):
     """The watcher that the function's calls come to first. It hands them on."""
 
     def __init__(self, inner: Watcher, arguments: Iterable[tuple[str, Any]]) -> None:
@@ -105,12 +105,6 @@ class Trace:
     def emptied(self, array: Any) -> None:
         self._fill([array])
         self.inner.emptied(array)
-
-    def refuse(self, name: str) -> None:
-        self.inner.refuse(name)
-
-    def read(self, name: str, array: Any) -> None:
-        self.inner.read(name, array)
 
     def made(self, value: Any, call: dict[str, Any]) -> None:
         self._note(f"wp.{type(value).__name__}", call, call)

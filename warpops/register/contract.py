@@ -66,7 +66,7 @@ def plan_text(plan: OpPlan, rows: Iterable[str]) -> str:
                 _sizes_text(slot.shape),
             )
         )
-    checked = (extents.rank, extents.covers, extents.reaches, extents.loops, extents.counts)
+    checked = (extents.rank, extents.covers, extents.reaches)
     rest = (plan.results, plan.gradient, plan.device_argument, bool(plan.effects.opaque), *plan.scalar_defaults.items())
     launch = (_sizes_text(extents.launch), plan.declaration.block_dim, plan.declaration.tiled)
     return repr((lines, checked, rest, launch, sorted(rows)))

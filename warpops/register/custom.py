@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ..calls.dispatched import fake_plain, run_plain, run_plain_mapped
+from ..calls.dispatched import run_mapped, run_public
 from ..calls.special import has_tangents, refuse_mutation
-from ..calls.traced import check_exported
+from ..calls.traced import check_exported, fake_public
 from ..calls.ways import Plain, Ways, many, newest, one_or_many, plain_of
 from ..errors import GradientError
 from ..private import torch_custom, torch_modes
@@ -46,7 +46,7 @@ def _define(plain: Plain) -> Any:
             return ways.live().eager(*ways.complete(arguments, named))
 
     def fake(*arguments: Any, **named: Any) -> Any:
-        return fake_plain(plain, *arguments, **named)
+        return fake_public(plain, *arguments, **named)
 
     guard = _Guard(plain)
     made = torch_custom.define_over(plain.name, plain.schema, run, guard.over)
@@ -119,7 +119,7 @@ class _Guard:
         ways = newest(self.plain.name)
         values = ways.complete(arguments, named)
         if self._is_own() or torch_modes.is_wrapped(values):
-            return run_plain(self.plain, *arguments, **named)
+            return run_public(self.plain, *arguments, **named)
         if has_tangents(values):
             raise GradientError(
                 f"{ways.name}: a kernel that was registered on op.custom_op has no forward mode; call op(...) for that"
@@ -129,12 +129,12 @@ class _Guard:
         if torch.is_grad_enabled():
             refuse_mutation(ways, values)
             if any(values[place] is not None and values[place].requires_grad for place in ways.plan.gradient_places):
-                return run_plain(self.plain, *arguments, **named)
+                return run_public(self.plain, *arguments, **named)
         return self.plain.overload.redispatch(keyset.remove(keyset.highestPriorityTypeId()), *arguments, **named)
 
     def map(self, keyset: Any, *arguments: Any, **named: Any) -> Any:
         if self._is_own() or newest(self.plain.name).plan.mutated:
-            return run_plain_mapped(self.plain, keyset, *arguments, **named)
+            return run_mapped(self.plain, keyset, *arguments, **named)
         return torch_modes.call_vmap_rule(self._map_one_by_one, self.plain.overload, arguments, named)
 
     def _map_one_by_one(self, info: Any, in_dims: Any, /, *arguments: Any, **named: Any) -> Any:

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from ..calls.dispatched import fake_plain, run_plain, run_plain_cast, run_plain_mapped
+from ..calls.dispatched import PUBLIC
+from ..calls.traced import fake_public
 from ..calls.ways import Plain, by_name, plain_of
 from ..errors import SignatureError
-from ..private import torch_modes, torch_registry
+from ..private import torch_registry
 from ..sharding.rules import Rules
 from .custom import forget_custom_op
 from .unregister import Registered, Shim, is_there, newest, register, take_out, when_quiet
@@ -78,17 +79,11 @@ def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], _Lease]:
     default = getattr(getattr(torch.ops, namespace), basename).default
     plain.overload = torch_registry.make_plain(default, plain.schema)
 
-    def implement(key: str, function: Any, with_keyset: bool = False) -> None:
+    for key, function, with_keyset in PUBLIC:
         operators.shims.append(Shim(function, plain))
         library.impl(basename, operators.shims[-1], key, with_keyset=with_keyset)
-
-    implement("Autograd", run_plain)
-    implement("CompositeExplicitAutograd", run_plain)
-    implement(torch_modes.VMAP_KEY, run_plain_mapped, with_keyset=True)
-    for key in torch_modes.AUTOCAST.values():
-        implement(key, run_plain_cast)
     rules = Rules(functools.partial(by_name.get, plain.name), "")
-    operators.shims.append(Shim(fake_plain, plain))
+    operators.shims.append(Shim(fake_public, plain))
     torch_registry.register_fake(library, plain.name, operators.shims[-1])
     torch_registry.register_dispatch(library, plain.name, rules)
     return {basename: plain.overload}, plain.lease

@@ -20,19 +20,11 @@ import torch
 from ..arguments.handle import with_token
 from ..arguments.ran import noting
 from ..calls.copies import copy_op
-from ..calls.dispatched import (
-    run_backward,
-    run_backward_into,
-    run_cast,
-    run_forward,
-    run_forward_into,
-    run_mapped,
-    run_public,
-)
+from ..calls.dispatched import PUBLIC, run_forward, run_raw
 from ..calls.helpers import helpers
 from ..calls.instances import Instances, make_instance
 from ..calls.parts import Parts
-from ..calls.remember import backward_into, forward_into
+from ..calls.remember import remembering
 from ..calls.traced import fake_backward, fake_forward, fake_into, fake_public
 from ..calls.ways import Lease, Ops, OwnBackward, Ways, by_key
 from ..emit.call import write_call
@@ -212,16 +204,16 @@ class Registration:
         def implement(suffix: str, key: str, function: Any, with_keyset: bool = False) -> None:
             library.impl(f"{self.basename}{suffix}.{self.key}", function, key, with_keyset=with_keyset)
 
-        def implement_into(suffix: str, overload: Any, into: Callable[..., Any], run: Callable[..., Any]) -> None:
-            implement(suffix, "CompositeExplicitAutograd", shim(into(instances, partial(run, ways))))
-            torch_registry.shorten(overload, lambda through: into(instances, through, True))
+        def into(way: str) -> Callable[..., Any]:
+            return remembering(instances, way, partial(run_raw, ways, way))
 
-        implement("", "Autograd", shim(run_public, ways))
-        implement("", "CompositeExplicitAutograd", shim(run_public, ways))
-        implement("", torch_modes.VMAP_KEY, shim(run_mapped, ways), with_keyset=True)
-        for key in torch_modes.AUTOCAST.values():
-            implement("", key, shim(run_cast, ways))
-        implement("_fwd", "CompositeExplicitAutograd", shim(instances.forward))
+        def implement_into(suffix: str, way: str) -> None:
+            implement(suffix, "CompositeExplicitAutograd", shim(into(way)))
+            torch_registry.shorten(getattr(ops, way), lambda through: remembering(instances, way, through, True))
+
+        for key, function, with_keyset in PUBLIC:
+            implement("", key, shim(function, ways), with_keyset)
+        implement("_fwd", "CompositeExplicitAutograd", shim(instances.launch, "forward"))
         if self.plan.differentiable:
             implement("_fwd", "Autograd", shim(run_forward, ways), with_keyset=True)
         else:
@@ -230,24 +222,22 @@ class Registration:
         if self.plan.runs_again:
             places = [place for place, slot in enumerate(self.plan.inputs) if slot.role == "inout"]
             count = len(self.plan.arguments)
-            into = forward_into(instances, partial(run_forward_into, ways))
-            run = noting(into, [*places, *range(count, count + len(self.plan.fresh))])
+            run = noting(into("forward_into"), [*places, *range(count, count + len(self.plan.fresh))])
             implement("_fwd_", "CompositeExplicitAutograd", shim(run))
         else:
-            implement_into("_fwd_", ops.forward_into, forward_into, run_forward_into)
+            implement_into("_fwd_", "forward_into")
         if ops.backward is not None:
-            implement("_bwd", "CompositeExplicitAutograd", shim(run_backward, ways))
+            implement("_bwd", "CompositeExplicitAutograd", shim(run_raw, ways, "backward"))
             implement("_bwd", "Autograd", fallthrough)
             implement("_bwd_", "Autograd", fallthrough)
             if self.plan.token:
                 labels = [self.plan.slot(name).label for name in self.plan.handles]
-                into = backward_into(instances, partial(run_backward_into, ways))
-                run = with_token(ways.name, labels, into)
+                run = with_token(ways.name, labels, into("backward_into"))
                 implement("_bwd_", "CompositeExplicitAutograd", shim(run))
             else:
-                implement_into("_bwd_", ops.backward_into, backward_into, run_backward_into)
+                implement_into("_bwd_", "backward_into")
         if ops.run is not None:
-            implement("_run", "CompositeExplicitAutograd", shim(instances.forward))
+            implement("_run", "CompositeExplicitAutograd", shim(instances.launch, "forward"))
             implement("_run", "Autograd", fallthrough)
             for key in ("Meta", "Python", "Tracer"):  # a fake's, a mode's or a subclass's, torch.jit's
                 implement("_run", key, shim(ops.forward))

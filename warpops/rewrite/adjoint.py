@@ -29,7 +29,6 @@ from .source import (
     Names,
     Source,
     UnreadableError,
-    calls_in,
     definition,
     definitions,
     lines_of,
@@ -199,7 +198,7 @@ class Writer:
             made = next((versions[f] for f in definitions(self.source.meaning(node)) if f in versions), None)
             return node if made is None else name(self.named(made.key, made))
 
-        for call, _ in calls_in(self.source, body):
+        for call, _ in self.source.calls(body):
             call.func = new(call.func)
             call.args = [new(argument) for argument in call.args]
 

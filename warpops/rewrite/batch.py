@@ -8,15 +8,14 @@ found in the old one; any other use of a batched array is that of a view, ``x[ba
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.names import Code, as_abstract, is_static
+from ..effects.names import as_abstract, is_static
 from ..effects.values import Builtin
-from ..private.warp_source import lookup, member
-from .source import Names, definition, lines_of
-from .trees import dotted
+from .source import Source, definition, lines_of
+from .trees import dotted, items_of, parsed, stored
 
 
 class UnbatchableError(Exception):
@@ -33,12 +32,11 @@ class Rewritten:
     """The name that stands for the ``warp`` module."""
 
 
-def batch_source(source: str, code: Code, batched: Collection[str], labels: Collection[str], rank: int) -> Rewritten:
+def batch_source(source: Source, batched: Collection[str], labels: Collection[str], rank: int) -> Rewritten:
     """Rewrite a kernel's source.
 
     Args:
-        source: the kernel's text, decorators included.
-        code: the same, with its scope.
+        source: the kernel's, which is changed.
         batched: the arrays that get a leading axis, by dotted name.
         labels: all the values that the kernel takes, by dotted name.
         rank: how many coordinates the kernel takes from ``wp.tid()``.
@@ -46,33 +44,20 @@ def batch_source(source: str, code: Code, batched: Collection[str], labels: Coll
     Raises:
         UnbatchableError: the kernel does something that the rewriting doesn't follow.
     """
-    function = ast.parse(source).body[0]
-    if not isinstance(function, ast.FunctionDef):
-        raise UnbatchableError("the kernel is no function")
-    names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-    names |= {argument.arg for argument in function.args.args}
-    fresh = Names(names).fresh
-    name = fresh(f"{function.name}_vmap")
+    fresh, body, title = source.names.fresh, source.tree.body, source.tree.name
+    name = fresh(f"{title}_vmap")
     batch, warp = fresh("batch"), fresh("warp")
-    body = function.body
-    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        body = body[1:]
-    tids = _tid_calls(body, code, function)
+    tids = _tid_calls(source)
     if any(arity != rank for _, arity in tids):
         raise UnbatchableError("wp.tid() is called with another number of coordinates than the launch has")
-    rewriter = _Rewriter(code, set(batched), set(labels), batch)
+    rewriter = _Rewriter(source, set(batched), set(labels), batch)
+    first: list[ast.stmt] = []
     if not _extend_first(body, tids, batch):
         coordinates = [fresh(f"thread_{axis}") for axis in range(rank)]
         rewriter.coordinates = {id(call): coordinates for call, _ in tids}
-        targets: list[ast.expr] = [ast.Name(n, ast.Store()) for n in (batch, *coordinates)]
-        target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
-        call = ast.Call(ast.Attribute(ast.Name(warp, ast.Load()), "tid", ast.Load()), [], [])
-        first: list[ast.stmt] = [ast.Assign([target], call)]
-        new = [*first, *(rewriter.visit(statement) for statement in body)]
-    else:
-        new = [rewriter.visit(statement) for statement in body]
-    text = definition(name, [a.arg for a in function.args.args], lines_of(new, function.name))
-    return Rewritten(text, name, warp)
+        first = [ast.Assign([stored([batch, *coordinates])], parsed(f"{warp}.tid()"))]
+    new = [*first, *(rewriter.visit(statement) for statement in body)]
+    return Rewritten(definition(name, source.parameters, lines_of(new, title)), name, warp)
 
 
 def _is_tid(value: Any) -> bool:
@@ -80,46 +65,23 @@ def _is_tid(value: Any) -> bool:
     return isinstance(found, Builtin) and found.name == "tid"
 
 
-def _tid_calls(body: list[ast.stmt], code: Code, function: ast.FunctionDef) -> list[tuple[ast.Call, int]]:
+def _tid_calls(source: Source) -> list[tuple[ast.Call, int]]:
     """The calls of ``wp.tid()``, each with the number of coordinates that it is unpacked into."""
-    local = {a.arg for a in function.args.args}
-    for statement in body:
-        local |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-    def means_tid(node: ast.AST) -> bool:
-        if isinstance(node, ast.Name):
-            return node.id not in local and _is_tid(lookup(code, node.id))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in local:
-            return _is_tid(member(lookup(code, node.value.id), node.attr))
-        return False
-
+    calls = [call for call, called in source.calls() if _is_tid(called)]
+    callees = {id(call.func) for call in calls}
     arities: dict[int, int] = {}
-    calls: list[ast.Call] = []
-    callees: set[int] = set()
-    for node in _walk(body):
-        if (
-            isinstance(node, ast.Assign)
-            and len(node.targets) == 1
-            and isinstance(node.targets[0], (ast.Tuple, ast.List))
-        ):
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List)):
             arities[id(node.value)] = len(node.targets[0].elts)
-        if isinstance(node, ast.Call) and means_tid(node.func):
-            calls.append(node)
-            callees.add(id(node.func))
-    if any(means_tid(node) and id(node) not in callees for node in _walk(body)):
-        raise UnbatchableError("wp.tid is used without being called")
+        elif id(node) not in callees and _is_tid(source.meaning(node)):
+            raise UnbatchableError("wp.tid is used without being called")
     return [(call, arities.get(id(call), 1)) for call in calls]
-
-
-def _walk(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    for statement in body:
-        yield from ast.walk(statement)
 
 
 def _extend_first(body: list[ast.stmt], tids: list[tuple[ast.Call, int]], batch: str) -> bool:
     """Add the coordinate in place where the kernel begins with its one ``i, j = wp.tid()``, as nearly all do."""
-    first = body[0] if body else None
-    if len(tids) != 1 or not isinstance(first, ast.Assign) or first.value is not tids[0][0] or len(first.targets) != 1:
+    first = body[0]
+    if len(tids) != 1 or not isinstance(first, ast.Assign) or first.value is not tids[0][0]:
         return False
     target = first.targets[0]
     own = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
@@ -130,8 +92,8 @@ def _extend_first(body: list[ast.stmt], tids: list[tuple[ast.Call, int]], batch:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, code: Code, batched: set[str], labels: set[str], batch: str) -> None:
-        self.code, self.batched, self.labels, self.batch = code, batched, labels, batch
+    def __init__(self, source: Source, batched: set[str], labels: set[str], batch: str) -> None:
+        self.source, self.batched, self.labels, self.batch = source, batched, labels, batch
         self.coordinates: dict[int, list[str]] = {}
         self.structs = {label.split(".")[0] for label in batched if "." in label}
 
@@ -145,7 +107,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         if self.array(node.value):
             index = self.visit(node.slice)
-            items = index.elts if isinstance(index, ast.Tuple) else [index]
+            items = items_of(index)
             if any(isinstance(item, (ast.Slice, ast.Starred)) for item in items):
                 return ast.Subscript(self.view(node.value), index, node.ctx)
             return ast.Subscript(
@@ -190,7 +152,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         names = self.coordinates.get(id(node.value))
         target = node.targets[0]
-        if names is not None and len(node.targets) == 1 and isinstance(target, (ast.Tuple, ast.List)):
+        if names is not None and isinstance(target, (ast.Tuple, ast.List)):
             node.value = ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load())
             node.targets = [self.visit(target)]
             return node
@@ -206,11 +168,5 @@ class _Rewriter(ast.NodeTransformer):
         names = self.coordinates.get(id(node))
         if names is not None:
             return ast.Name(names[0], ast.Load())
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            called = member(lookup(self.code, node.func.value.id), node.func.attr)
-        else:
-            called = lookup(self.code, node.func.id) if isinstance(node.func, ast.Name) else None
-        if is_static(called):
-            # What is inside is Python, evaluated before the kernel is compiled.
-            return node
-        return self.generic_visit(node)
+        # What is inside of wp.static is Python, evaluated before the kernel is compiled.
+        return node if is_static(self.source.meaning(node.func)) else self.generic_visit(node)

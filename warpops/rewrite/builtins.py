@@ -13,7 +13,7 @@ from ..private import warp_types
 from ..private.warp_source import is_function, is_users, parameters
 from ..private.warp_types import is_reference
 from .flow import builtin_name
-from .source import Source, calls_in
+from .source import Source
 from .trees import Place, calling, loaded, name, names_in, nodes_of, place
 
 
@@ -58,7 +58,7 @@ def cast_unrolled(source: Source, run_time: Container[Place]) -> None:
     the variable with it, wherever else it is used."""
     loops = [n for n in nodes_of(source.tree.body) if isinstance(n, ast.For) and place(n) not in run_time]
     variables = names_in(loop.target for loop in loops)
-    for call, called in calls_in(source, source.tree.body):
+    for call, called in source.calls():
         given = call.args[0] if len(call.args) == 1 else None
         if warp_types.is_float(called) and isinstance(given, ast.Name) and given.id in variables:
             call.args = [calling("int", given)]
@@ -66,7 +66,7 @@ def cast_unrolled(source: Source, run_time: Container[Place]) -> None:
 
 def states_by_value(source: Source, named: Callable[[str, Any], str]) -> None:
     """Give functions a copy of a random state: their adjoint runs them again, and the state has gone on by then."""
-    calls = list(calls_in(source, source.tree.body))
+    calls = list(source.calls())
     states = {ast.unparse(call.args[0]) for call, called in calls if is_random(builtin_name(called)) and call.args}
 
     def copied(given: ast.expr, warp_type: Any) -> ast.expr:

@@ -14,7 +14,7 @@ from ..effects.tables import row
 from ..effects.values import Builtin
 from ..private.warp_source import is_users, parameters
 from ..private.warp_types import is_reference
-from .source import Source, UnreadableError, walk
+from .source import Source, UnreadableError
 from .trees import (
     Loop,
     Place,
@@ -52,7 +52,7 @@ class Uses:
     def reads(self, node: ast.AST) -> set[str]:
         """The locals whose value a statement or expression (nested statements included) takes."""
         found: set[str] = set()
-        for inner in walk(self.source, [node]):
+        for inner in self.source.walk([node]):
             if isinstance(inner, ast.Name) and inner.id in self.source.local and not is_stored(inner):
                 found.add(inner.id)
                 found |= self.held_by(inner)
@@ -71,7 +71,7 @@ class Uses:
 
     def writes(self, node: ast.AST) -> set[str]:
         """The locals that a statement or expression (nested statements included) assigns, or changes a part of."""
-        return self.assigned(node).union(*(self.changed_by(inner) for inner in walk(self.source, [node])))
+        return self.assigned(node).union(*(self.changed_by(inner) for inner in self.source.walk([node])))
 
     def tested(self, loop: ast.AST) -> set[str]:
         """The locals that a loop's condition takes, anew in each turn."""
@@ -83,8 +83,8 @@ class Uses:
 
     def assigned(self, node: ast.AST) -> set[str]:
         """Those of ``writes`` that are changed by assignments, not by calls."""
-        found = assigned_in(walk(self.source, [node]))
-        for inner in walk(self.source, [node]):
+        found = assigned_in(self.source.walk([node]))
+        for inner in self.source.walk([node]):
             if isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and not self.stores_to_array(inner):
                 found |= {name for target in targets(inner) if (name := root(target)) is not None}
         return found
@@ -157,7 +157,7 @@ def values_taken(uses: Uses, body: Iterable[ast.AST]) -> set[str]:
             skipped = {id(name) for name in _linear(uses, node)}
             if isinstance(node, ast.AugAssign) and not isinstance(node.op, (ast.Add, ast.Sub)):
                 found |= uses.writes(node)
-            for n in walk(uses.source, [node]):
+            for n in uses.source.walk([node]):
                 if isinstance(n, ast.Name) and n.id in uses.source.local and not is_stored(n) and id(n) not in skipped:
                     found |= {n.id} | uses.held_by(n)
     return found

@@ -29,7 +29,7 @@ from .needs import LoopPlanner
 from .own import as_variables, doubtful, own_elements
 from .parts import slice_bounds
 from .small import small_loops
-from .source import Source, UnreadableError, calls_in, definitions, read
+from .source import Source, UnreadableError, definitions, read
 from .trees import Place
 from .views import viewed_calls
 
@@ -182,7 +182,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
         found: dict[Any, Any] = {}
         callees[function] = set()
         source = read(owner)
-        for call, called in calls_in(source, source.tree.body):
+        for call, called in source.calls():
             if _writes(called):
                 writers.add(function)
             for other in (called, *map(source.meaning, call.args)):  # wp.tile_map gets one to call

@@ -13,7 +13,7 @@ from .locals import local_arrays, stores_into
 from .model import FunctionPlan, LoopPlan, RefusedError, listed
 from .own import as_variables
 from .small import write_out
-from .source import Source, calls_in, definitions, read, results_of
+from .source import Source, definitions, read, results_of
 from .trees import Loop, Place, head_of, names_in, place
 
 
@@ -129,7 +129,7 @@ class LoopPlanner:
     def _arguments(self, node: ast.AST) -> set[str]:
         """What functions that are rewritten are given: they may make it again from that."""
         found: set[str] = set()
-        for call, called in calls_in(self.source, [node]):
+        for call, called in self.source.calls([node]):
             if definitions(called).keys() & self.rewritten.keys():
                 found |= self.uses.reads(call)
         return found
@@ -192,17 +192,15 @@ class LoopPlanner:
                     f"`{ast.unparse(found)}` can't be kept; take numbers out of it in the loop, and use those behind it"
                 )
                 raise RefusedError(text, site)
-        if self.tiled and any(
-            builtin_name(called).startswith("tile") for _, called in calls_in(self.source, loop.body)
-        ):
+        if self.tiled and any(builtin_name(called).startswith("tile") for _, called in self.source.calls(loop.body)):
             raise RefusedError("it works on tiles", site)
         body, _ = part_for(self.uses, loop.body, plan.state)
-        for call, called in calls_in(self.source, body):
+        for call, called in self.source.calls(body):
             if builtin_name(called) == "tid":
                 raise RefusedError("it calls wp.tid()", site)
             if builtin_name(called).startswith("atomic_"):
                 raise RefusedError(f"what the loop keeps depends on `{ast.unparse(call)}`", site)
-        for call, called in calls_in(self.source, [head_of(loop)]):
+        for call, called in self.source.calls([head_of(loop)]):
             if definitions(called).keys() & self.writers:
                 raise RefusedError(f"`{ast.unparse(call)}` writes to arrays", site)
         if any(self.uses.reads(statement) & queries for statement in loop.body):

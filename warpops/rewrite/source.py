@@ -73,6 +73,18 @@ class Source:
         """What a call calls; None for any other node."""
         return self.meaning(node.func) if isinstance(node, ast.Call) else None
 
+    def walk(self, body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        """All nodes of statements or expressions. What is inside of ``wp.static`` is Python, and left out."""
+        for node in body:
+            yield node
+            if not is_static(self.called(node)):
+                yield from self.walk(ast.iter_child_nodes(node))
+
+    def calls(self, body: Iterable[ast.AST] | None = None) -> Iterator[tuple[ast.Call, Any]]:
+        """The calls in statements or expressions (in all without), with what they call."""
+        nodes = self.walk(self.tree.body if body is None else body)
+        return ((node, self.called(node)) for node in nodes if isinstance(node, ast.Call))
+
     def variable(self, wanted: str) -> str:
         """A new variable."""
         found = self.names.fresh(wanted)
@@ -102,19 +114,6 @@ def read(owner: Any) -> Source:
     tree.args = ast.arguments([], [ast.arg(n) for n in parameters], None, [], [], None, [])
     tree.decorator_list, tree.returns, tree.body = [], None, body
     return Source(tree, code_of(owner), names, local)
-
-
-def walk(source: Source, body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes of statements or expressions. What is inside of ``wp.static`` is Python, and left out."""
-    for node in body:
-        yield node
-        if not is_static(source.called(node)):
-            yield from walk(source, ast.iter_child_nodes(node))
-
-
-def calls_in(source: Source, body: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, Any]]:
-    """The calls in statements or expressions, with what they call."""
-    return ((node, source.called(node)) for node in walk(source, body) if isinstance(node, ast.Call))
 
 
 def definitions(called: Any) -> dict[Any, Any]:

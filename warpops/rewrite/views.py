@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..private import warp_code, warp_types
-from ..private.warp_source import declared_overloads, is_users, parameters
-from .source import Names, Source, UnreadableError, calls_in, definition, make_func, make_function, read
+from ..private.warp_source import parameters
+from .source import Names, Source, UnreadableError, definition, definitions, make_func, make_function, read
 from .trees import has_slice, indices_of, is_stored, name, names_in, nodes_of, together
 
 Viewed = tuple[ast.Call, Any, dict[int, ast.Subscript]]
@@ -43,8 +43,8 @@ def index_views(source: Source, named: Callable[[str, Any], str]) -> list[str]:
 
 
 def _viewed(source: Source) -> Iterator[Viewed]:
-    for call, called in calls_in(source, source.tree.body):
-        overloads = declared_overloads(called) if is_users(called) else []
+    for call, called in source.calls():
+        overloads = definitions(called).values()
         if all(getattr(overload, "custom_grad_func", None) is None for overload in overloads):
             continue
         types = list(parameters(called).values())

@@ -13,7 +13,7 @@ importing ``torch.distributed.tensor`` takes longer than a program of ordinary t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ import torch
 from ..arguments.call import measure
 from ..calls.ways import Ways, many, one_or_many
 from ..errors import ArgumentError
+from ..plan.model import Slot
 from ..private import torch_modes, torch_registry
 
 
@@ -45,32 +46,26 @@ class Rules(torch_registry.Rules):
         if ways is None:
             raise RuntimeError(f"{operator}: its WarpOp was collected")
         with torch.no_grad():
-            return _RULES[self._suffix](ways, ways.rows, operator, arguments, named)
+            return _RULES[self._suffix](ways, operator, arguments, named)
 
 
 # --- the operators ----------------------------------------------------------------------------------------------------
 
 
-def _forward(ways: Ways, rows: frozenset[str], operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _forward(ways: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The functional raw forward: inputs -> results and scratch."""
-    return _run_forward(ways, rows, arguments, lambda local: operator(*local), ways.plan.returned)
+    return _run_forward(ways, arguments, lambda local: operator(*local), ways.plan.returned)
 
 
-def _public(ways: Ways, rows: frozenset[str], operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _public(ways: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The public op, which a call meets below autograd: in inference mode."""
-    arguments = ways.complete(arguments, named)
-    return _run_forward(ways, rows, arguments, ways.call_public, ways.plan.result_slots)
+    return _run_forward(ways, ways.complete(arguments, named), ways.call_public, ways.plan.result_slots)
 
 
 def _run_forward(
-    ways: Ways,
-    rows: frozenset[str],
-    arguments: tuple[Any, ...],
-    run: Callable[[tuple[Any, ...]], Any],
-    returned: Sequence[Any],
+    ways: Ways, arguments: tuple[Any, ...], run: Callable[[tuple[Any, ...]], Any], returned: Sequence[Any]
 ) -> Any:
-    tensors = {k: _Given(s.name, s.label, s) for k, s in enumerate(ways.plan.inputs) if _is_tensor(s)}
-    layout = _Layout(ways.name, rows, arguments, tensors)
+    layout = _Layout(ways, arguments)
     if layout.sharded:
         # The ranks must agree on what is wrong: each of them sees the whole sizes.
         plan = ways.instances.select(arguments).plan
@@ -81,26 +76,22 @@ def _run_forward(
     return one_or_many(tuple(layout.wrap(one, layout.placements, layout.whole_shape(one)) for one in many(results)))
 
 
-def _backward(
-    ways: Ways, rows: frozenset[str], operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> Any:
+def _backward(ways: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The functional raw backward: inputs, what was kept, cotangents -> gradients."""
     plan = ways.plan
-    tensors = {k: _Given(s.name, s.label, s) for k, s in enumerate(plan.inputs) if _is_tensor(s)}
-    rest = [_Given(s.name, s.label, s) for s in plan.kept]
-    rest += [_Given(s.name, f"cotangent of {s.label}", s) for s in plan.cotangents]
-    tensors |= dict(enumerate(rest, start=len(plan.arguments)))
-    layout = _Layout(ways.name, rows, arguments, tensors)
+    rest = [_Given(slot.label, slot) for slot in plan.kept]
+    rest += [_Given(f"cotangent of {slot.label}", slot) for slot in plan.cotangents]
+    layout = _Layout(ways, arguments, rest)
     found = operator(*layout.local(arguments))
     values = ways.values(arguments)
     wanted = [s for s, need in zip(plan.gradients, arguments[-1], strict=True) if need]
     return [
-        layout.wrap(grad, layout.placements if s.name in rows else layout.sums, values[s.name].shape)
+        layout.wrap(grad, layout.placements if s.name in ways.rows else layout.sums, values[s.name].shape)
         for s, grad in zip(wanted, found, strict=True)
     ]
 
 
-def _into(ways: Ways, rows: frozenset[str], operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _into(ways: Ways, operator: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     raise ArgumentError(
         f"{ways.name}: a DTensor in compiled code is not possible for an op that changes arrays in place or takes "
         f"handles of Warp objects; call it outside of torch.compile"
@@ -123,29 +114,28 @@ _RULES: dict[str, Callable[..., Any]] = {
 class _Given:
     """One tensor argument of an operator."""
 
-    name: str
     label: str
-    slot: Any
-
-
-def _is_tensor(slot: Any) -> bool:
-    return bool(slot.is_array or slot.role == "tensor_scalar")
+    slot: Slot
 
 
 class _Layout:
     """How the tensors of one call lie on the device mesh."""
 
-    def __init__(self, op: str, rows: frozenset[str], arguments: tuple[Any, ...], tensors: dict[int, _Given]) -> None:
+    def __init__(self, ways: Ways, arguments: tuple[Any, ...], rest: Iterable[_Given] = ()) -> None:
+        """``rest``: what the operator takes after the op's own arguments."""
         from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
         self.kind: Any = DTensor
-        self.op, self.tensors, self.rows = op, tensors, rows
-        self.mesh: Any = next(arguments[k].device_mesh for k in tensors if isinstance(arguments[k], DTensor))
+        self.op, self.rows = ways.name, ways.rows
+        inputs = ways.plan.inputs
+        tensors = {place: _Given(inputs[place].label, inputs[place]) for place in ways.plan.tensor_places}
+        self.tensors = tensors | dict(enumerate(rest, start=len(ways.plan.arguments)))
+        self.mesh: Any = next(arguments[k].device_mesh for k in self.tensors if isinstance(arguments[k], DTensor))
         self.whole: list[Any] = [Replicate()] * self.mesh.ndim
         self.placements = list(self.whole)
         self.sums = list(self.whole)
         self.length: Any = None
-        for index, given in tensors.items():
+        for index, given in self.tensors.items():
             value = arguments[index]
             if not isinstance(value, DTensor):
                 continue
@@ -165,7 +155,7 @@ class _Layout:
         return ArgumentError(f"{self.op}: argument '{given.label}': {text}")
 
     def _has_rows(self, given: _Given) -> bool:
-        return given.slot.is_array and given.name in self.rows
+        return given.slot.is_array and given.slot.name in self.rows
 
     def local(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments as this rank computes with them."""

@@ -9,12 +9,14 @@ function that can't be seen, all say no.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from ..effects.names import Code, as_abstract, code_of, is_static, is_type
+from ..effects.names import as_abstract, is_static, is_type
 from ..effects.values import Builtin
-from ..private.warp_source import declared_overloads, is_function, lookup, member
+from ..private.warp_source import declared_overloads, is_function
+from ..rewrite.source import Source, UnreadableError, read
+from ..rewrite.trees import dotted
 
 
 class _StraysError(Exception):
@@ -29,72 +31,51 @@ def strays(kernel: Any, rows: Iterable[str], others: Iterable[str]) -> str | Non
         rows: the arrays whose axis 0 is in question, by dotted name.
         others: all other arguments, and fields of struct arguments.
     """
-    code = code_of(kernel)
     try:
-        _Walk(code, frozenset(rows), frozenset(others)).run()
-    except _StraysError as reason:
+        _Walk(read(kernel), frozenset(rows), frozenset(others)).run()
+    except (_StraysError, UnreadableError) as reason:
         return str(reason)
     except RecursionError:
         return "the kernel is nested too deeply"
     return None
 
 
-def _assigned(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """The variables that statements bind; expressions bind none in a kernel."""
-    for statement in body:
-        for target in (*getattr(statement, "targets", ()), getattr(statement, "target", None)):
-            if target is not None:
-                yield from (
-                    n.id for n in ast.walk(target) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
-                )
-        for item in getattr(statement, "items", ()):
-            if item.optional_vars is not None:
-                yield from (n.id for n in ast.walk(item.optional_vars) if isinstance(n, ast.Name))
-        for inner in ("body", "orelse", "finalbody"):
-            yield from _assigned(getattr(statement, inner, ()))
-
-
 class _Walk:
-    def __init__(self, code: Code, rows: frozenset[str], others: frozenset[str]) -> None:
-        self.code, self.rows, self.others = code, rows, others
+    def __init__(self, source: Source, rows: frozenset[str], others: frozenset[str]) -> None:
+        self.source, self.rows, self.others = source, rows, others
         self.coordinate = ""
-        self.assigned = set(_assigned(code.body))
+        names = (n for n in ast.walk(source.tree) if isinstance(n, ast.Name))
+        self.assigned = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
         self.seen: set[int] = set()
 
     def run(self) -> None:
-        first = next((s for s in self.code.body if self._unpacks_tid(s)), None)
-        if not isinstance(first, ast.Assign):
-            raise _StraysError("wp.tid() isn't assigned to names at the top of the kernel")
-        target = first.targets[0]
+        first = next((s for s in self.source.tree.body if self._unpacks_tid(s)), None)
+        target = first.targets[0] if isinstance(first, ast.Assign) else None
         names = list(target.elts) if isinstance(target, ast.Tuple) else [target]
         if not all(isinstance(name, ast.Name) for name in names):
             raise _StraysError("wp.tid() isn't assigned to names at the top of the kernel")
         self.coordinate = str(getattr(names[0], "id", ""))
-        for statement in self.code.body:
+        for statement in self.source.tree.body:
             if statement is not first:
                 self.visit(statement)
 
     def _unpacks_tid(self, statement: ast.stmt) -> bool:
         value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-        return isinstance(value, ast.Call) and _means_tid(self.code, value.func)
+        return isinstance(value, ast.Call) and _builtin_name(self.source.meaning(value.func)) == "tid"
 
     def fail(self, node: ast.AST, text: str) -> _StraysError:
-        return _StraysError(f"{text} ({self.code.site(node)})")
+        return _StraysError(f"{text} ({self.source.code.site(node)})")
 
     def label(self, node: ast.AST) -> str:
         """The dotted name of an argument, or of a field of one; empty for anything else."""
-        if isinstance(node, ast.Name):
-            return "" if node.id in self.assigned else node.id
-        if isinstance(node, ast.Attribute):
-            owner = self.label(node.value)
-            return f"{owner}.{node.attr}" if owner else ""
-        return ""
+        path = dotted(node) or ""
+        return "" if path.split(".")[0] in self.assigned else path
 
     def is_own(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == self.coordinate
 
     def visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Subscript) and self._element(node):
+        if isinstance(node, ast.Subscript) and (self._is_own_row(node) or (self._counted_axis(node) or 0) >= 1):
             return
         if isinstance(node, ast.Compare) and self._is_guard(node):
             return
@@ -130,115 +111,74 @@ class _Walk:
         elif self.label(node) not in self.rows:
             self.visit(node)
 
-    def _element(self, node: ast.Subscript) -> bool:
-        """Whether a subscript is a thread's own row, or the length of an axis that rows don't count."""
+    def _is_own_row(self, node: ast.Subscript) -> bool:
         label = self.label(node.value)
-        if label in self.rows:
-            indices = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-            if not indices or not self.is_own(indices[0]):
-                raise self.fail(node, f"'{label}' is indexed by something else than '{self.coordinate}'")
-            for index in indices[1:]:
-                self.visit(index)
-            return True
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
-            axis = node.slice.value if isinstance(node.slice, ast.Constant) else None
-            return self.label(node.value.value) in self.rows and isinstance(axis, int) and axis >= 1
-        return False
+        if label not in self.rows:
+            return False
+        first, *more = node.slice.elts if isinstance(node.slice, ast.Tuple) and node.slice.elts else [node.slice]
+        if not self.is_own(first):
+            raise self.fail(node, f"'{label}' is indexed by something else than '{self.coordinate}'")
+        for index in more:
+            self.visit(index)
+        return True
+
+    def _counted_axis(self, node: ast.AST) -> int | None:
+        """The axis of an array with rows whose length is taken, by a constant: ``x.shape[1]``."""
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Attribute):
+            return None
+        axis = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        counts = node.value.attr == "shape" and self.label(node.value.value) in self.rows
+        return axis if counts and isinstance(axis, int) else None
 
     def _is_guard(self, node: ast.Compare) -> bool:
         """``i < x.shape[0]`` of an array with rows, as many as there are threads: true of all rows, and of any part."""
-        if len(node.ops) != 1:
+        low, high = node.left, node.comparators[0]
+        if isinstance(node.ops[0], (ast.Gt, ast.LtE)):
+            low, high = high, low
+        elif not isinstance(node.ops[0], (ast.Lt, ast.GtE)):
             return False
-        left, right = node.left, node.comparators[0]
-        if isinstance(node.ops[0], (ast.Lt, ast.GtE)):
-            return self.is_own(left) and self._counts_rows(right)
-        return isinstance(node.ops[0], (ast.Gt, ast.LtE)) and self._counts_rows(left) and self.is_own(right)
-
-    def _counts_rows(self, node: ast.AST) -> bool:
-        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Attribute):
-            return False
-        axis = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        return node.value.attr == "shape" and axis == 0 and self.label(node.value.value) in self.rows
+        return len(node.ops) == 1 and self.is_own(low) and self._counted_axis(high) == 0
 
     def _name(self, node: ast.Name) -> None:
         if node.id == self.coordinate:
             raise self.fail(node, f"'{node.id}' is used as a number")
         if node.id in self.rows or any(row.startswith(f"{node.id}.") for row in self.rows):
             raise self.fail(node, f"'{node.id}' is used other than by '{node.id}[{self.coordinate}]'")
-        if node.id not in self.assigned and _means_tid(self.code, node):
+        if _builtin_name(self.source.meaning(node)) == "tid":
             raise self.fail(node, "wp.tid() is called more than once")
 
     def _call(self, node: ast.Call) -> None:
-        target = _resolve(self.code, node.func) if _root(node.func) not in self.assigned else None
-        if is_static(target):
+        called = self.source.meaning(node.func)
+        if is_static(called):
             return
-        self._follow(node, target)
+        self._follow(node, called)
         given = list(node.args)
-        name = _builtin_name(target)
-        if name.startswith("atomic_") and len(given) > 1 and self.label(given[0]) in self.rows:
+        if _builtin_name(called).startswith("atomic_") and len(given) > 1 and self.label(given[0]) in self.rows:
             if not self.is_own(given[1]):
                 raise self.fail(node, f"'{self.label(given[0])}' is updated at another index than '{self.coordinate}'")
             given = given[2:]
         for argument in (*given, *(keyword.value for keyword in node.keywords)):
             self.visit(argument)
 
-    def _follow(self, node: ast.Call, target: Any) -> None:
+    def _follow(self, node: ast.Call, called: Any) -> None:
         """A call of something that doesn't know which thread it is in: Warp has ``wp.tid()`` in kernels only."""
-        if target is None:
+        if _builtin_name(called) == "tid":
+            raise self.fail(node, "wp.tid() is called more than once")
+        if _builtin_name(called) or is_type(called) or id(called) in self.seen:
+            return
+        if not is_function(called):
             raise self.fail(node, "a call can't be followed")
-        if _builtin_name(target):
-            if _builtin_name(target) == "tid":
-                raise self.fail(node, "wp.tid() is called more than once")
-            return
-        if is_type(target):
-            return
-        if not is_function(target):
-            raise self.fail(node, "a call can't be followed")
-        if id(target) in self.seen:
-            return
-        self.seen.add(id(target))
-        inner = [target, getattr(target, "custom_grad_func", None), getattr(target, "custom_replay_func", None)]
-        for function in (f for one in inner if one is not None for f in declared_overloads(one)):
+        self.seen.add(id(called))
+        given = (called, getattr(called, "custom_grad_func", None), getattr(called, "custom_replay_func", None))
+        for function in (f for one in given if one is not None for f in declared_overloads(one)):
             if getattr(function, "native_snippet", None) is not None:
                 raise self.fail(node, "a native function is called")
-            self._function(code_of(function), node)
-
-    def _function(self, code: Code, call: ast.Call) -> None:
-        stored = {
-            n.id for s in code.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
-        for statement in code.body:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Call):
-                    target = _resolve(code, node.func) if _root(node.func) not in stored else None
-                    if not is_static(target):
-                        self._follow(call, target)
-
-
-def _root(node: ast.AST) -> str:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _resolve(code: Code, node: ast.AST) -> Any:
-    """What a name or a dotted name means to Warp; None for what isn't one."""
-    found = getattr(node, "warp_func", None)
-    if found is not None:
-        return found
-    if isinstance(node, ast.Name):
-        return lookup(code, node.id)
-    if isinstance(node, ast.Attribute):
-        owner = _resolve(code, node.value)
-        return member(owner, node.attr) if owner is not None else None
-    return None
+            for _, inner in read(function).calls():
+                if not is_static(inner):
+                    self._follow(node, inner)
 
 
 def _builtin_name(value: Any) -> str:
     """The name of one of Warp's builtins; empty for anything else."""
-    found = as_abstract(value) if value is not None else None
+    found = as_abstract(value)
     return found.name if isinstance(found, Builtin) else ""
-
-
-def _means_tid(code: Code, node: ast.AST) -> bool:
-    return _builtin_name(_resolve(code, node)) == "tid"

@@ -66,11 +66,9 @@ def _run_on(subject: Subject, fill: float, int_fill: int) -> tuple[Values, Value
     instance = subject.op._instances.select(tuple(values.values()))
     plan = instance.plan
     found = measure(subject.name, plan, values, subject.device)
-    fresh = plan.fresh
-    sizes = [n for slot in fresh for n in found.shapes[slot.name]]
-    buffers = instance.allocate(found.device, *sizes) if instance.allocate is not None else ()
-    named: Values = {slot.name: buffer for slot, buffer in zip(fresh, buffers, strict=True)}
-    for slot in fresh:
+    named: Values = instance.allocate(found)
+    buffers = list(named.values())
+    for slot in plan.fresh:
         if slot.init == "empty":
             spoil(named[slot.name], fill, int_fill)
     garbage = {name: buffer.clone() for name, buffer in named.items()}
@@ -79,7 +77,7 @@ def _run_on(subject: Subject, fill: float, int_fill: int) -> tuple[Values, Value
             named[slot.name] = values[slot.name] = values[slot.name].contiguous().clone()
     given = [values[slot.name] for slot in plan.inputs]
     device = [found.device] if plan.device_argument else []
-    instance.forward_into(*given, *device, *buffers)
+    instance.launches["forward_into"](*given, *device, *buffers)
     return named, garbage
 
 

@@ -16,16 +16,15 @@ import warp as wp
 
 from ..arguments.callbacks import asked_for
 from ..effects import analyse
-from ..effects.names import code_of
 from ..errors import SignatureError
 from ..kernel.signature import inspect_kernel
 from ..plan.declaration import Declaration, Term
 from ..plan.model import OpPlan, Parameter, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
-from ..private import warp_code, warp_source, warp_types
+from ..private import warp_code, warp_types
 from ..rewrite.batch import UnbatchableError, batch_source
-from ..rewrite.source import Names, make_kernel
+from ..rewrite.source import Names, make_kernel, read
 
 MAX_RANK = 4
 """Dimensions of Warp's arrays and of its launches."""
@@ -80,11 +79,9 @@ def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
     kernel = plan.kernel.kernel
     if not warp_code.is_rewritable(kernel):
         raise UnbatchableError("the kernel was made in a way of its own")
-    code = code_of(kernel)
+    source = read(kernel)
     labels = [slot.label for slot in plan.slots]
-    rewritten = batch_source(
-        warp_source.source_text(kernel), code, [s.label for s in arrays], labels, plan.effects.tid_rank or 0
-    )
+    rewritten = batch_source(source, [s.label for s in arrays], labels, plan.effects.tid_rank or 0)
     lifted = {slot.leaf.path for slot in arrays}
     annotations = {
         argument: _lifted_type(warp_type, (argument,), lifted)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..calls.packaged import pack_coded, unpack_coded
 from ..calls.traced import fake_backward, fake_forward
 from ..calls.ways import by_key, many
 from ..errors import ArgumentError
@@ -20,41 +21,17 @@ from .batched import element
 
 def carry(transforms: Any, what: str, values: tuple[Any, ...]) -> list[torch.Tensor]:
     """Call a hidden op through ``warpops::_carried``."""
-    tensors: list[Any] = []
-    ints: list[Any] = []
-    floats: list[Any] = []
-    kinds = "".join(_pack(value, tensors, ints, floats) for value in values)
-    levels = "|".join(transforms.levels)
-    found: list[torch.Tensor] = carrier(f"{transforms.root.key} {what} {levels} {kinds}", tensors, ints, floats)
+    kinds, levels = "".join(map(_code, values)), "|".join(transforms.levels)
+    found: list[torch.Tensor] = carrier(f"{transforms.root.key} {what} {levels} {kinds}", *pack_coded(kinds, values))
     return found
 
 
-def _pack(value: Any, tensors: list[Any], ints: list[Any], floats: list[Any]) -> str:
-    if value is None or isinstance(value, torch.Tensor):
-        tensors.append(value)
-        return "t"
+def _code(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return f"[{''.join(_pack(item, tensors, ints, floats) for item in value)}]"
-    if isinstance(value, (float, torch.SymFloat)):
-        floats.append(value)
-        return "f"
-    ints.append(int(value) if isinstance(value, bool) else value)
-    return "b" if isinstance(value, bool) else "i"
-
-
-def _unpack(kinds: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, ...]:
-    # AOTInductor's executor has None for an empty list.
-    streams = {"t": iter(tensors or ()), "i": iter(ints or ()), "f": iter(floats or ())}
-    stack: list[list[Any]] = [[]]
-    for kind in kinds:
-        if kind == "[":
-            stack.append([])
-        elif kind == "]":
-            whole = stack.pop()
-            stack[-1].append(whole)
-        else:
-            stack[-1].append(bool(next(streams["i"])) if kind == "b" else next(streams[kind]))
-    return tuple(stack[0])
+        return f"[{''.join(map(_code, value))}]"
+    if value is None or isinstance(value, torch.Tensor):
+        return "t"
+    return "f" if isinstance(value, (float, torch.SymFloat)) else "b" if isinstance(value, bool) else "i"
 
 
 def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, str, tuple[Any, ...]]:
@@ -66,7 +43,7 @@ def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tu
             f"{key.partition('.')[0]}: a compiled graph calls a derivative of this op, and the op as it is now has another "
             f"contract than {key}, or isn't there; import the module that makes it, or compile the graph again"
         )
-    values = _unpack(kinds, tensors, ints, floats)
+    values = unpack_coded(kinds, tensors, ints, floats)
     found: Any = ways.transforms()
     path = levels.split("|")
     for depth, level in enumerate(path):

@@ -92,4 +92,4 @@ def mapped_backward(single: Ways, names: frozenset[str]) -> OwnBackward:
             whole[position] = grad if position in batched else grad.sum(0)
         return tuple(whole)
 
-    return OwnBackward(run, own.meaning, own.given)
+    return OwnBackward(run, own.meaning)

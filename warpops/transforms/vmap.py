@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..arguments.kinds import kind_of
 from ..arguments.ran import latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
@@ -201,7 +200,7 @@ class Transforms:
         batched = self.batched(values, dims, names)
         if batched is not None:
             try:
-                results = batched.forward_function.apply(*self._lead(batched, values, dims, names, info.batch_size))
+                results = batched.forward_function.apply(*self._lead(values, dims, names, info.batch_size))
             except (ArgumentError, UnbatchableError):
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
@@ -225,7 +224,7 @@ class Transforms:
             return self._empty_forward(dims, values)
         if batched is None:
             return self._loop(lambda *one: self.ways.call_public(one), info.batch_size, dims, values)
-        moved = self._lead(batched, values, dims, names, info.batch_size)
+        moved = self._lead(values, dims, names, info.batch_size)
         if torch_modes.lowering_export() and not torch_modes.is_vmapped(moved):
             return stacked(record(batched, moved))
         return stacked(batched.ways.call_public(moved))
@@ -242,7 +241,7 @@ class Transforms:
         batched = self.batched(values, dims, names)
         if batched is not None:
             size = info.batch_size
-            moved = self._lead(batched, values[:count], dims[:count], names, size)
+            moved = self._lead(values[:count], dims[:count], names, size)
             rest = [to_front(v, d, size) for v, d in zip(values[count:-1], dims[count:-1], strict=True)]
             saved = len(self.plan.kept) + len(self.plan.written_back)
             kept, cotangents = rest[:saved], rest[saved:]
@@ -267,20 +266,10 @@ class Transforms:
         given = zip(self.plan.inputs, values, dims, strict=False)
         return {slot.name for slot, v, d in given if d is not None or (slot.role == "inout" and v is not None)}
 
-    def _lead(
-        self, batched: Transforms, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int
-    ) -> tuple[Any, ...]:
+    def _lead(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str], size: int) -> tuple[Any, ...]:
         """The arguments of the batched op."""
-        integral = {s.name for s in batched.plan.inputs if kind_of(s).several and _kind(s) == "int"}
-        moved = []
-        for name, value, dim in zip(self.plan.arguments, values, dims, strict=True):
-            if name in names:
-                value = to_front(value, dim, size)
-            elif name in integral:
-                # The numbers of a generic vector arrive as floats.
-                value = [int(item) for item in value]
-            moved.append(value)
-        return tuple(moved)
+        given = zip(self.plan.arguments, values, dims, strict=True)
+        return tuple(to_front(value, dim, size) if name in names else value for name, value, dim in given)
 
     def batched(self, values: tuple[Any, ...], dims: Sequence[Any], names: set[str]) -> Transforms | None:
         """The op of one launch for these batched arrays; None where a loop has to do."""
@@ -376,7 +365,3 @@ class Transforms:
             again, _ = self._map_kernel(info, in_dims, values)
             rest = tuple(again[count:])
         return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
-
-
-def _kind(slot: Any) -> str | None:
-    return slot.leaf.scalar.kind if slot.leaf.scalar is not None else None
