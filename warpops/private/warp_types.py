@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import warp as wp
@@ -60,6 +60,15 @@ def struct_fields(warp_type: Any) -> dict[str, Any] | None:
     if not isinstance(warp_type, wp._src.codegen.Struct) or variables is None:
         return None
     return {name: variable.type for name, variable in variables.items()}
+
+
+def type_at(types: Mapping[str, Any], label: str) -> Any:
+    """The type of an argument, or of a field of one, by dotted name."""
+    head, *rest = label.split(".")
+    found = types[head]
+    for part in rest:
+        found = found.vars[part].type
+    return found
 
 
 def is_array(warp_type: Any) -> bool:

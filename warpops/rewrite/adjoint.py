@@ -20,7 +20,6 @@ from .builtins import cast_unrolled, replace_builtins, setters_as_stores, states
 from .flow import Structure, Uses, is_exit, part_for, with_body
 from .kept import Kept, as_kept
 from .locals import as_vectors, local_arrays, stores_into
-from .memory import Points
 from .model import AdjointPlan, FunctionPlan
 from .own import as_variables
 from .parts import Parts
@@ -37,18 +36,17 @@ from .source import (
     make_kernel,
     read,
 )
-from .trees import Loop, Place, assign, calling, compound, indices_of, name, parsed, place, statements_of
-from .turns import LoopText
+from .trees import Loop, assign, calling, compound, indices_of, name, parsed, place, statements_of
+from .turns import LoopText, Points
 from .views import index_views
 
 
 @dataclass(frozen=True)
 class AdjointKernel:
-    """The kernel, the text of all that was written for it, and where the user's functions in it begin."""
+    """The kernel, and the text of all that was written for it."""
 
     kernel: Any
     text: str
-    lines: dict[str, tuple[str, int]]
     kept: tuple[str, ...] = ()
     """The arrays whose stores keep what they overwrite. For each the kernel has three more arguments."""
     counts: Any = None
@@ -70,8 +68,7 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
         for python, owner, types, results in found:
             if python is not function:
                 continue
-            stores = {(line, column) for f, line, column in plan.array_stores if f is function}
-            writer = Writer(one, stores, types, results, points, made, again)
+            writer = Writer(one, types, results, points, made, again)
             text = writer.write()
             texts += writer.texts
             if function is own:
@@ -83,13 +80,11 @@ def make_adjoint(kernel: Any, plan: AdjointPlan) -> AdjointKernel:
                     counts = make_kernel(kernel, text, counting, writer.given, annotations, enable_backward=False)
                     texts.append(text)
             else:
-                _function_of(writer, text, owner, keys, function in plan.writers)
-    codes = [code_of(one.owner) for one in plan.functions.values()]
-    lines = {code.func.__name__: (code.file, code.first_line) for code in codes}
-    return AdjointKernel(result, "\n\n\n".join(texts) + "\n", lines, plan.kept, counts)
+                _function_of(writer, text, owner, keys)
+    return AdjointKernel(result, "\n\n\n".join(texts) + "\n", plan.kept, counts)
 
 
-def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any], writes: bool) -> None:
+def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any]) -> None:
     """The function's new version; where the reverse pass runs forward again, it runs the user's, less what that stores."""
     python = writer.plan.function
     types = dict(owner.input_types)
@@ -98,8 +93,8 @@ def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any], wr
     keys.setdefault(owner.key, new)
     writer.made.setdefault(python, new)
     own = writer.names.fresh(f"{writer.source.tree.name}_again") if first_again is None else first_again.key
-    replay, given = writer.replay(own, owner, writes=writes)
-    if writes:
+    replay, given = writer.replay(own, owner)
+    if writer.plan.writes:
         found = make_func(python, replay, own, given, types, python.__defaults__, first_again)
         keys.setdefault(f"{owner.key} again", found)
         writer.again.setdefault(python, found)
@@ -121,7 +116,6 @@ class Writer:
     """Writes one function."""
 
     plan: FunctionPlan
-    stores: set[Place]
     types: dict[str, Any]
     results: list[Any]
     points: Points
@@ -134,7 +128,7 @@ class Writer:
     memories: list[ast.stmt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._types: list[tuple[Any, str]] = []
+        self._types: dict[int, str] = {}
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
         write_out(self.source, self.plan.small)
@@ -151,11 +145,10 @@ class Writer:
         self.kept = self._keep(self.source)
         self.unwound = replace(self.source, tree=copy.deepcopy(self.source.tree)) if self.kept else self.source
         vectors, _ = local_arrays(self.source)
-        self.stores = self.stores - stores_into(self.source, vectors)
+        self.stores = self.plan.stores - stores_into(self.source, vectors)
         as_vectors(self.source, vectors, self.named)
         self.types |= vectors
         self.structure = Structure(self.source, self.plan.loops, len(self.results))
-        self.body = self.structure.body
         flags = self.structure.flags.values()
         self.uses = Uses(self.source, self.stores)
         self.types |= dict.fromkeys(flags, wp.int32) | dict(zip(self.structure.returned, self.results, strict=True))
@@ -166,15 +159,15 @@ class Writer:
         """The unrolled loops around."""
 
     def write(self) -> str:
-        body, _ = self._block(self.body, set(self.source.parameters))
+        body, _ = self._block(self.structure.body, set(self.source.parameters))
         self.call(body, self.made)
         text = self._definition(self.name, [*self.memories, *body])
         self.texts.append(text)
         return text
 
-    def replay(self, own: str, owner: Any, *, writes: bool) -> tuple[str, dict[str, Any]]:
+    def replay(self, own: str, owner: Any) -> tuple[str, dict[str, Any]]:
         """What the reverse pass runs where it runs the function forward again, and what that calls."""
-        if not writes:
+        if not self.plan.writes:
             original = self.names.fresh("original")
             again = f"{original}({', '.join(self.source.parameters)})"
             text = definition(own, self.source.parameters, [f"return {again}" if self.results else again])
@@ -183,9 +176,7 @@ class Writer:
         setters_as_stores(source)
         body, _ = part_for(Uses(source, self.stores), source.tree.body, ())
         self.call(body, self.again)
-        text = self._definition(own, body)
-        self.texts.append(text)
-        return text, self.given
+        return self._definition(own, body), self.given
 
     def _definition(self, own: str, body: Sequence[ast.stmt]) -> str:
         """The text of a function with the parameters of this one."""
@@ -229,11 +220,7 @@ class Writer:
         return own, self._definition(own, body)
 
     def _element_type(self, array: str) -> Any:
-        struct, *fields = array.split(".")
-        found = self.types[struct]
-        for one in fields:
-            found = warp_types.struct_fields(found)[one]  # type: ignore[index]
-        return warp_built.plain_type(found.dtype)
+        return warp_built.plain_type(warp_types.type_at(self.types, array).dtype)
 
     def _where_there_is_one(self, array: str, element: ast.Subscript, load: ast.stmt) -> list[ast.stmt]:
         """The load of an element that the thread may have no need of, as a variable's first value."""
@@ -309,29 +296,24 @@ class Writer:
 
     def _read_outside(self, loop: Loop) -> set[str]:
         inside = set(statements_of([loop]))
-        return {n for s in statements_of(self.body) if s not in inside for n in self.uses.reads_first(s)}
+        return {n for s in statements_of(self.structure.body) if s not in inside for n in self.uses.reads_first(s)}
 
     def _nothing(self, warp_type: Any) -> ast.expr:
         """A value of a type, to begin with."""
         return calling(self.type_name(warp_type), *([ast.Constant(0)] if _is_number(warp_type) else []))
 
     def type_name(self, warp_type: Any) -> str:
-        for other, known in self._types:
-            if other is warp_type:
-                return known
-        found = self.give("type_" + warp_types.type_name(warp_type).split(".")[-1].split("[")[0], warp_type)
-        self._types.append((warp_type, found))
-        return found
+        if id(warp_type) not in self._types:
+            wanted = "type_" + warp_types.type_name(warp_type).split(".")[-1].split("[")[0]
+            self._types[id(warp_type)] = self._give(wanted, warp_type)
+        return self._types[id(warp_type)]
 
     def named(self, wanted: str, value: Any) -> str:
         """The one name that stands for an object."""
-        known = next((n for n, other in self.given.items() if other is value), None)
-        return known or self.give(wanted, value)
+        return next((n for n, other in self.given.items() if other is value), None) or self._give(wanted, value)
 
-    def give(self, wanted: str, value: Any) -> str:
-        """A free name that stands for an object."""
-        clean = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted)
-        found = self.names.fresh(clean)
+    def _give(self, wanted: str, value: Any) -> str:
+        found = self.names.fresh("".join(c if c.isalnum() or c == "_" else "_" for c in wanted))
         self.given[found] = value
         return found
 

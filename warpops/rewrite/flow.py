@@ -293,11 +293,11 @@ class Structure:
                 if own is None or place(statement) not in self.returning:
                     continue
                 leaves = _flag_is(own, ast.Eq(), RETURN)
+                values = together([name(n) for n in self.returned]) if self.returned else None
+                jump = ast.Return(values) if flag is None else assign(flag, ast.Constant(RETURN))
+                result.append(ast.If(leaves, [jump], []))
                 if flag is None:
-                    value = together([name(n) for n in self.returned]) if self.returned else None
-                    result.append(ast.If(leaves, [ast.Return(value)], []))
                     continue
-                result.append(ast.If(leaves, [assign(flag, ast.Constant(RETURN))], []))
                 remaining, _ = self.block(rest, flag)
                 if remaining:
                     result.append(ast.If(_flag_is(flag, ast.Eq(), 0), remaining, []))

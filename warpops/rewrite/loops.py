@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -197,9 +197,6 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
     own_function = code_of(kernel).func
     visit(own_function, kernel)
     writers &= owners.keys()
-    needs: dict[Any, list[LoopNeeds]] = {}
-    for loop in effects.loops:
-        needs.setdefault(loop.function, []).append(loop)
     cured = [hazard.site for hazard in effects.hazards if hazard.kind in CURED]
     several: set[Any] = set()
     chosen = {own_function}
@@ -213,7 +210,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
         if function in several & writers:
             reason = f"Warp has no replay of functions of several results, and '{function.__name__}' writes to arrays"
             raise RefusedError(reason, Site(source.code.file, source.code.first_line))
-        wrong = any(loop.wrong for loop in needs.get(function, ()))
+        wrong = any(loop.wrong for loop in effects.loops if loop.function is function)
         if wrong or function in writers or any(_is_in(source.code, site) for site in cured):
             chosen.add(function)
     while True:
@@ -234,18 +231,18 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
         remainders = frozenset(
             (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
         )
-        loops = _merged(needs.get(function, []))
+        loops = _merged(loop for loop in effects.loops if loop.function is function)
         small = small_loops(source, loops, warp_source.max_unroll(kernel))
         written += [loop.needs.site for at, loop in loops.items() if at in small]
         loops = {at: loop for at, loop in loops.items() if at not in small}
-        plan = FunctionPlan(function, owners[function], loops, remainders, small)
+        stores = frozenset((line, column) for f, line, column in effects.array_stores if f is function)
+        plan = FunctionPlan(function, owners[function], loops, stores, function in writers, remainders, small)
         if function is own_function:
             plan.own, plan.kept, plan.threads = own, dict(kept), max(effects.tid_rank or 0, 1)
         rewritten[function] = plan
-        stores = {(line, column) for f, line, column in effects.array_stores if f is function}
         viewed_calls(source)
         _check_parts(source, effects)
-        LoopPlanner(plan, stores, rewritten, writers, tiled=effects.tiled).run()
+        LoopPlanner(plan, rewritten, writers, tiled=effects.tiled).run()
     reasons = [
         f"line {loop.needs.site.line}, `{loop.needs.site.code}`: {loop.describe()}"
         for plan in rewritten.values()
@@ -260,8 +257,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
         reasons.append(f"what stores to {listed(set(kept))} overwrite is kept, and put back")
     if effects.remainders:
         reasons.append("fractions and remainders are written with wp.trunc")
-    writers -= {own_function}
-    return AdjointPlan(rewritten, effects.array_stores, frozenset(writers), tuple(reasons), tuple(sorted(kept)))
+    return AdjointPlan(rewritten, tuple(reasons), tuple(sorted(kept)))
 
 
 def _is_in(code: Code, site: Site) -> bool:
@@ -298,7 +294,7 @@ def _followed(function: Any) -> bool:
     return all(getattr(function, n, None) is None for n in own) and not warp_source.takes_references(function)
 
 
-def _merged(needs: list[LoopNeeds]) -> dict[Place, LoopPlan]:
+def _merged(needs: Iterable[LoopNeeds]) -> dict[Place, LoopPlan]:
     """One plan for each loop; a function that is called twice has been followed twice."""
     found: dict[Place, LoopNeeds] = {}
     for one in needs:

@@ -57,6 +57,10 @@ class FunctionPlan:
     owner: Any
     """The ``wp.Kernel`` or ``wp.Function``."""
     loops: dict[Place, LoopPlan]
+    stores: frozenset[Place]
+    """Where it stores to arrays."""
+    writes: bool
+    """It writes to arrays, or one that it calls does: the reverse pass runs it again without that."""
     remainders: frozenset[Place] = frozenset()
     """Where a builtin is written so that Warp differentiates it."""
     small: frozenset[Place] = frozenset()
@@ -75,9 +79,6 @@ class AdjointPlan:
 
     functions: dict[Any, FunctionPlan]
     """By Python function, callees first; the kernel's own is among them."""
-    array_stores: frozenset[tuple[Any, int, int]]
-    writers: frozenset[Any]
-    """Those of the functions that write to arrays: the reverse pass runs them again without that."""
     reasons: tuple[str, ...]
     kept: tuple[str, ...] = ()
     """Arrays whose stores keep what they overwrite, in order."""

@@ -14,7 +14,7 @@ from .model import FunctionPlan, LoopPlan, RefusedError, listed
 from .own import as_variables
 from .small import write_out
 from .source import Source, definitions, read, results_of
-from .trees import Loop, Place, head_of, names_in, place
+from .trees import Loop, head_of, names_in, place
 
 
 @dataclass
@@ -38,7 +38,6 @@ class LoopPlanner:
     def __init__(
         self,
         plan: FunctionPlan,
-        stores: set[Place],
         rewritten: dict[Any, FunctionPlan],
         writers: set[Any],
         *,
@@ -52,7 +51,7 @@ class LoopPlanner:
         setters_as_stores(self.source)
         self.vectors, _ = local_arrays(self.source)
         self.structure = Structure(self.source, plan.loops, results_of(self.source))
-        self.uses = Uses(self.source, stores - stores_into(self.source, self.vectors))
+        self.uses = Uses(self.source, plan.stores - stores_into(self.source, self.vectors))
         self.nodes: list[_Node] = []
         self.taken: list[tuple[int, ast.stmt]] = []
         self.count = 0

@@ -41,9 +41,7 @@ def own_elements(source: Source, arrays: Mapping[str, int]) -> frozenset[str]:
     found = set()
     for array, rank in arrays.items():
         try:
-            elements = _Elements(source, array)
-            _loads(source, elements)
-            if len(elements.axes) == rank:
+            if len(_Elements(source, array).axes) == rank:
                 found.add(array)
         except _SharedError:
             pass
@@ -52,7 +50,7 @@ def own_elements(source: Source, arrays: Mapping[str, int]) -> frozenset[str]:
 
 def doubtful(source: Source, arrays: Set[str]) -> frozenset[str]:
     """Those of them that a variable is made of before it is certain that the thread touches the element."""
-    return frozenset(a for a in arrays if any(load.doubtful for load in _loads(source, _Elements(source, a))))
+    return frozenset(a for a in arrays if any(load.doubtful for load in _Elements(source, a).loads))
 
 
 def as_variables(source: Source, arrays: Set[str], guard: Guard | None = None) -> dict[str, str]:
@@ -64,7 +62,7 @@ def as_variables(source: Source, arrays: Set[str], guard: Guard | None = None) -
     variables = {a: source.names.fresh(f"{a.replace('.', '_')}_own") for a in sorted(arrays)}
     elements = [_Elements(source, a) for a in variables]
     before: dict[int, list[ast.stmt]] = {}
-    for load in (load for one in elements for load in _loads(source, one)):
+    for load in (load for one in elements for load in one.loads):
         value = loaded(load.element)
         for node in ast.walk(value):
             ast.copy_location(node, load.statement)
@@ -108,6 +106,8 @@ class _Elements:
                 called = source.called(call)
                 if is_random(builtin_name(called)) or (is_users(called) and takes_references(called)):
                     raise _SharedError
+
+        self.loads = _in_block(self, source.tree.body, set(source.parameters))
 
     def _elements(self, nodes: Iterable[ast.AST]) -> int:
         """How many of them are the element, or parts of it."""
@@ -153,10 +153,6 @@ class _Load:
     element: ast.Subscript
     doubtful: bool
     """The thread may touch no such element after all."""
-
-
-def _loads(source: Source, elements: _Elements) -> list[_Load]:
-    return _in_block(elements, source.tree.body, set(source.parameters))
 
 
 def _in_block(elements: _Elements, body: list[ast.stmt], known: set[str]) -> list[_Load]:

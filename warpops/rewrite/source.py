@@ -163,12 +163,12 @@ def definition(own: str, parameters: Iterable[str], lines: Iterable[str]) -> str
     return "\n".join([f"def {own}({', '.join(parameters)}):", *indented(lines)])
 
 
-def users_line(message: str, lines: Mapping[str, tuple[str, int]]) -> str | None:
-    """The user's file and line that a message about generated text is about; ``lines``: where each function begins."""
+def users_line(message: str, owners: Iterable[Any]) -> str | None:
+    """The user's file and line that a message about text generated for these kernels and functions is about."""
+    codes = {code.func.__name__: code for code in map(code_of, owners)}
     for row, title in re.findall(r"# line (\d+) of (\w+)", message):
-        if title in lines:
-            file, first = lines[title]
-            return f"{file}:{first + int(row) - 1}"
+        if title in codes:
+            return f"{codes[title].file}:{codes[title].first_line + int(row) - 1}"
     return None
 
 

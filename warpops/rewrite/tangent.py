@@ -75,18 +75,9 @@ def tangent_kernel(
     annotations = {n: types[n] for n in parameters}
     for label, twin in twins.items():
         if twin is not None:
-            annotations[twin] = _type_at(types, label)
+            annotations[twin] = warp_types.type_at(types, label)
     text = scope.text(name, annotations)
     return make_kernel(kernel, text, name, scope.given, annotations)
-
-
-def _type_at(types: Mapping[str, Any], label: str) -> Any:
-    """The type of an argument, or of a field of one."""
-    head, *rest = label.split(".")
-    found = types[head]
-    for part in rest:
-        found = found.vars[part].type
-    return found
 
 
 def _twins_by_value(statements: Statements, twins: Mapping[str, str | None], types: Mapping[str, Any]) -> None:
