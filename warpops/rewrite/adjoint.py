@@ -101,11 +101,6 @@ def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any]) ->
     warp_code.give_replay(new, make_function(python, replay, own, given, types))
 
 
-def _plain(function: Any) -> Any:
-    """The function behind an instance of a generic one."""
-    return getattr(function, "generic_parent", None) or function
-
-
 def _is_number(warp_type: Any) -> bool:
     """No vector, and no struct."""
     return not hasattr(warp_type, "_wp_scalar_type_") and warp_types.struct_fields(warp_type) is None
@@ -171,7 +166,7 @@ class Writer:
             original = self.names.fresh("original")
             again = f"{original}({', '.join(self.source.parameters)})"
             text = definition(own, self.source.parameters, [f"return {again}" if self.results else again])
-            return text, {original: _plain(owner)}
+            return text, {original: getattr(owner, "generic_parent", None) or owner}
         source = read(owner)
         setters_as_stores(source)
         body, _ = part_for(Uses(source, self.stores), source.tree.body, ())
@@ -245,7 +240,6 @@ class Writer:
                 result.append(compound(statement, statement.test, one, other))
                 defined |= one_defined | other_defined
             elif self.structure.is_run_time(statement):
-                assert isinstance(statement, (ast.For, ast.While))
                 result += self._loop(statement, defined)
                 defined |= self.uses.writes(statement)
             elif isinstance(statement, ast.For):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from ..effects.names import as_abstract, is_random
 from ..effects.tables import row
@@ -271,7 +272,7 @@ class Structure:
         """The loops that a ``return`` may leave."""
         self.body, _ = self.block(source.tree.body)
 
-    def is_run_time(self, node: ast.AST) -> bool:
+    def is_run_time(self, node: ast.AST) -> TypeGuard[Loop]:
         return isinstance(node, (ast.For, ast.While)) and place(node) in self._run_time
 
     def block(self, body: Sequence[ast.stmt], flag: str | None = None) -> tuple[list[ast.stmt], bool]:
@@ -287,7 +288,6 @@ class Structure:
                 if jumps:
                     return result, True
             elif self.is_run_time(statement):
-                assert isinstance(statement, (ast.For, ast.While))
                 result.append(self._loop(statement))
                 own = self.flags.get(place(statement))
                 if own is None or place(statement) not in self.returning:

@@ -252,7 +252,6 @@ def as_kept(
         found.append(Kept(a, arrays[a], top, old, places, now, keep, undo, coordinates))
     source.tree.args.args += [ast.arg(n) for kept in found for n in kept.added]
     source.kept.update({kept.array: kept.top for kept in found})
-    source.keepers.update(kept.keep for kept in found)
     first: list[ast.stmt] = [ast.Assign([stored(coordinates)], parsed(f"{warp}.tid()"))]
     first += [assign(kept.top, parsed(f"int({kept.now}[{', '.join(coordinates)}])")) for kept in found]
     writer = _Writer(source, {kept.array: kept for kept in found}, cast, typed)

@@ -13,7 +13,6 @@ import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from ..effects import analyse_as
@@ -42,7 +41,6 @@ REASONS = {
     "view": "functions with a gradient of the user's get the array and the index of a view",
 }
 """What is done about hazards, by their kind."""
-NO_ARRAYS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -91,9 +89,7 @@ def _ways(kernel: Any, effects: Effects) -> Iterator[tuple[Effects, frozenset[st
             yield replace(effects, hazards=hazards), frozenset(), kept
 
 
-def _choice(
-    kernel: Any, effects: Effects, own: frozenset[str] = frozenset(), kept: Mapping[str, int] = NO_ARRAYS
-) -> Choice:
+def _choice(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str, int]) -> Choice:
     """A kernel that is made by a plan.
 
     Raises:
@@ -116,7 +112,7 @@ def _by_loops(kernel: Any, effects: Effects) -> Choice:
     if not any(hazard.kind in CURED for hazard in effects.hazards):
         return Choice(None, effects.hazards, effects)
     try:
-        return _choice(kernel, effects)
+        return _choice(kernel, effects, frozenset(), {})
     except RefusedError as refusal:
         hazards = (replace(h, message=f"{h.message}; {refusal}") if h.kind in CURED else h for h in effects.hazards)
         return Choice(None, tuple(hazards), effects)

@@ -14,7 +14,7 @@ from .model import FunctionPlan, LoopPlan, RefusedError, listed
 from .own import as_variables
 from .small import write_out
 from .source import Source, definitions, read, results_of
-from .trees import Loop, head_of, names_in, place
+from .trees import Loop, head_of, names_in, place, range_of
 
 
 @dataclass
@@ -65,7 +65,6 @@ class LoopPlanner:
                 self._collect(statement.body, around, again)
                 self._collect(statement.orelse, around, again)
             elif self.structure.is_run_time(statement):
-                assert isinstance(statement, (ast.For, ast.While))
                 plan, first = self.plan.loops[place(statement)], self.count
                 node = _Node(statement, plan, around, self.uses.writes(statement), first, first, again or first)
                 self.nodes.append(node)
@@ -107,8 +106,6 @@ class LoopPlanner:
         )
 
     def _writes(self, call: ast.Call) -> bool:
-        if isinstance(call.func, ast.Name) and call.func.id in self.source.keepers:
-            return True
         called = self.source.called(call)
         return "atomic_" in builtin_name(called) or bool(definitions(called).keys() & self.writers)
 
@@ -213,12 +210,7 @@ class LoopPlanner:
 def query_of(uses: Uses, loop: Loop) -> tuple[set[str], set[str]]:
     """The query that a loop runs through, which begins again and isn't kept; and the variable that it sets at each turn."""
     if isinstance(loop, ast.For):
-        return (set(), set()) if is_range(loop) else (names_in([loop.iter]), names_in([loop.target]))
+        return (set(), set()) if range_of(loop) else (names_in([loop.iter]), names_in([loop.target]))
     advances = isinstance(loop.test, ast.Call) and advances_query(builtin_name(uses.source.called(loop.test)))
     given = loop.test.args if advances else []  # type: ignore[attr-defined]  # wp.bvh_query_next(query, index)
     return names_in(given[:1]), names_in(given[1:2])
-
-
-def is_range(loop: ast.For) -> bool:
-    call = loop.iter
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"

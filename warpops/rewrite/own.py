@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Container, Iterable, Mapping, Set
-from dataclasses import dataclass
 
 from ..effects.names import is_random
 from ..private.warp_source import is_users, takes_references
@@ -23,6 +22,7 @@ from .trees import (
     names_in,
     nodes_of,
     placed,
+    range_of,
     store,
     targets,
 )
@@ -50,7 +50,7 @@ def own_elements(source: Source, arrays: Mapping[str, int]) -> frozenset[str]:
 
 def doubtful(source: Source, arrays: Set[str]) -> frozenset[str]:
     """Those of them that a variable is made of before it is certain that the thread touches the element."""
-    return frozenset(a for a in arrays if any(load.doubtful for load in _Elements(source, a).loads))
+    return frozenset(a for a in arrays if any(doubtful for _, doubtful in _Elements(source, a).loads))
 
 
 def as_variables(source: Source, arrays: Set[str], guard: Guard | None = None) -> dict[str, str]:
@@ -62,14 +62,15 @@ def as_variables(source: Source, arrays: Set[str], guard: Guard | None = None) -
     variables = {a: source.names.fresh(f"{a.replace('.', '_')}_own") for a in sorted(arrays)}
     elements = [_Elements(source, a) for a in variables]
     before: dict[int, list[ast.stmt]] = {}
-    for load in (load for one in elements for load in one.loads):
-        value = loaded(load.element)
-        for node in ast.walk(value):
-            ast.copy_location(node, load.statement)
-        made = [placed(assign(variables[load.array], value), load.statement, 2)]
-        if load.doubtful and guard is not None:
-            made = guard(load.array, load.element, made[0])
-        before.setdefault(id(load.statement), []).extend(made)
+    for one in elements:
+        for statement, doubtful in one.loads:
+            value = loaded(one.element)
+            for node in ast.walk(value):
+                ast.copy_location(node, statement)
+            made = [placed(assign(variables[one.array], value), statement, 2)]
+            if doubtful and guard is not None:
+                made = guard(one.array, one.element, made[0])
+            before.setdefault(id(statement), []).extend(made)
     source.local |= set(variables.values())
     writer = _Writer({place: variables[one.array] for one in elements for place in one.places}, before)
     source.tree.body = writer.block(source.tree.body)
@@ -88,7 +89,8 @@ class _Elements:
         self.places = {id(n): n for n in _places(nodes, array)}
         if len({ast.unparse(n.slice) for n in self.places.values()}) != 1:
             raise _SharedError
-        index = next(iter(self.places.values())).slice
+        self.element = next(iter(self.places.values()))
+        index = self.element.slice
         self.axes = items_of(index)
         allowed = (ast.Name, ast.Constant, ast.Tuple, ast.BinOp, ast.operator, ast.Load)
         if any(not isinstance(n, allowed) for n in ast.walk(index)):
@@ -106,7 +108,6 @@ class _Elements:
                 called = source.called(call)
                 if is_random(builtin_name(called)) or (is_users(called) and takes_references(called)):
                     raise _SharedError
-
         self.loads = _in_block(self, source.tree.body, set(source.parameters))
 
     def _elements(self, nodes: Iterable[ast.AST]) -> int:
@@ -144,15 +145,8 @@ def element_of(target: ast.AST, places: Container[int]) -> ast.Subscript | None:
 # --- where the variable gets what the element held --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Load:
-    """Before this statement the variable gets what the element holds."""
-
-    statement: ast.stmt
-    array: str
-    element: ast.Subscript
-    doubtful: bool
-    """The thread may touch no such element after all."""
+_Load = tuple[ast.stmt, bool]
+"""Before this statement the variable gets what the element holds; whether the thread may touch no such element after all."""
 
 
 def _in_block(elements: _Elements, body: list[ast.stmt], known: set[str]) -> list[_Load]:
@@ -160,11 +154,11 @@ def _in_block(elements: _Elements, body: list[ast.stmt], known: set[str]) -> lis
     if not touching:
         return []
     first = touching[0]
-    known = known | _assigned(body[: body.index(first)])
+    known = known | assigned_in(nodes_of(body[: body.index(first)]))
     if len(touching) == 1 and isinstance(first, ast.If) and not elements.touched_by(first.test):
         return [*_in_block(elements, first.body, known), *_in_block(elements, first.orelse, known)]
     if len(touching) == 1 and isinstance(first, ast.For) and _is_distinct(elements, first):
-        return _in_block(elements, first.body, known | _assigned([first]))
+        return _in_block(elements, first.body, known | assigned_in(ast.walk(first)))
     if not elements.names <= known:
         raise _SharedError
     if (
@@ -173,24 +167,16 @@ def _in_block(elements: _Elements, body: list[ast.stmt], known: set[str]) -> lis
         and not elements.touched_by(first.value)
     ):
         return []
-    element = next(iter(elements.places.values()))
-    return [_Load(first, elements.array, element, not _is_sure(elements, body[body.index(first) :]))]
-
-
-def _assigned(body: Iterable[ast.stmt]) -> set[str]:
-    return assigned_in(nodes_of(body))
+    return [(first, not _is_sure(elements, body[body.index(first) :]))]
 
 
 def _is_distinct(elements: _Elements, loop: ast.For) -> bool:
     """Whether each turn of a loop touches another element."""
-    call, target = loop.iter, loop.target
-    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "range" or not isinstance(target, ast.Name):
-        return False
-    if elements.touched_by(call) or not any(isinstance(a, ast.Name) and a.id == target.id for a in elements.axes):
+    turns = range_of(loop)
+    if elements.touched_by(loop.iter) or not names_in([loop.target]) & names_in(elements.axes):
         return False
     # Counted from 0 on, so that no index stands for an element from the end.
-    start = call.args[0]
-    return len(call.args) == 1 or (len(call.args) == 2 and isinstance(start, ast.Constant))
+    return len(turns) == 1 or (len(turns) == 2 and isinstance(turns[0], ast.Constant))
 
 
 def _is_sure(elements: _Elements, body: list[ast.stmt]) -> bool:

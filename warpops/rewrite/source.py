@@ -56,8 +56,6 @@ class Source:
     """Arguments, and all names that are assigned. Whoever adds variables to the tree adds them here."""
     kept: dict[str, str] = field(default_factory=dict)
     """Arrays whose stores keep what they overwrite, each with the variable that says how much was kept."""
-    keepers: set[str] = field(default_factory=set)
-    """The functions that they call."""
     stored: set[tuple[int, int]] = field(default_factory=set)
     """Where they are."""
 

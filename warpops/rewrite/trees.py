@@ -146,6 +146,12 @@ def head_of(statement: ast.AST) -> Any:
     return statement.iter if isinstance(statement, ast.For) else None
 
 
+def range_of(loop: ast.For) -> list[ast.expr]:
+    """What a loop gives ``range``; nothing of one over anything else."""
+    turns = loop.iter
+    return turns.args if isinstance(turns, ast.Call) and names_in([turns.func]) == {"range"} else []
+
+
 def statements_of(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements with those inside, in order."""
     for statement in body:

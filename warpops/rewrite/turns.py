@@ -18,9 +18,9 @@ import warp as wp
 from ..private import warp_built, warp_types
 from .flow import CONTINUE, is_exit, part_for
 from .model import LoopPlan
-from .needs import is_range, query_of
+from .needs import query_of
 from .source import definition, give_adjoint, indented, make_func
-from .trees import Loop, assign, calling, name, parsed, place
+from .trees import Loop, assign, calling, name, parsed, place, range_of
 
 BUDGET = 4096
 """Bytes of a thread's memory for the states of one loop."""
@@ -88,8 +88,8 @@ class LoopText:
             writer.memories += self.makes
             self.makes = []
         self.bounds: list[tuple[str, ast.expr]] = []
-        if plan.mode == "turns" and isinstance(loop, ast.For) and is_range(loop):
-            given = loop.iter.args  # type: ignore[attr-defined]
+        given = range_of(loop) if isinstance(loop, ast.For) else []
+        if plan.mode == "turns" and given:
             start, stop, step = [*([parsed("0")] if len(given) == 1 else []), *given, parsed("1")][:3]
             named = zip(("begin", "end", "step"), (start, stop, step), strict=True)
             self.bounds = [(fresh(f"{n}_{number}"), value) for n, value in named]
@@ -251,20 +251,15 @@ class Points:
         own = f"restored_{len(self._points) + 1}"
         types = {"value": warp_type, "memory": warp_types.array_annotation(warp_type, 1), "at": int}
         made = make_func(self._original, definition(own, types, ["return memory[at]"]), own, {}, types)
-        passed = _passed("value", "adj_result", warp_type) or ["pass"]
+        passed = [f"warp.adjoint[value]{part} += adj_result{part}" for part in _floats(warp_type)] or ["pass"]
         give_adjoint(made, warp_type, passed, self._original, {"warp": wp}, types)
         self._points.append((warp_type, made))
         return made
 
 
-def _passed(value: str, cotangent: str, warp_type: Any) -> list[str]:
-    """Statements that add a cotangent to that of a value, structs field by field."""
-
-    def paths(inner: Any, path: str) -> list[str]:
-        fields = warp_types.struct_fields(inner)
-        if fields is not None:
-            return [p for name, field in fields.items() for p in paths(field, f"{path}.{name}")]
-        scalar = getattr(inner, "_wp_scalar_type_", inner)
-        return [path] if warp_types.is_float(scalar) else []
-
-    return [f"warp.adjoint[{value}]{path} += {cotangent}{path}" for path in paths(warp_type, "")]
+def _floats(warp_type: Any) -> list[str]:
+    """The parts of a value that have a cotangent: itself, or fields."""
+    fields = warp_types.struct_fields(warp_type)
+    if fields is not None:
+        return [f".{name}{part}" for name, field in fields.items() for part in _floats(field)]
+    return [""] if warp_types.is_float(getattr(warp_type, "_wp_scalar_type_", warp_type)) else []
