@@ -47,7 +47,7 @@ def run_mapped(op: Ways | Plain, keyset: Any, /, *arguments: Any, **named: Any) 
     def rule(info: Any, in_dims: Any, /, *arguments: Any, **named: Any) -> Any:
         values = ways.complete(arguments, named)
         dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
-        return ways.transforms().map_public(info, dims, values)
+        return ways.transforms().map_forward(info, dims, values, public=True)
 
     return torch_modes.call_vmap_rule(rule, overload, arguments, named)
 

@@ -9,7 +9,7 @@ import keyword
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import SignatureError
@@ -61,6 +61,10 @@ class Declaration:
     tiled: bool = False
     derived: bool = False
     """Of a kernel made of another: it may leave an in-out array as it is, which nobody would declare so."""
+
+    def derive(self, signature: str, **changes: Any) -> Declaration:
+        """That of an op whose kernel is made of this one's."""
+        return replace(self, signature=signature, name=None, init=None, backward=None, derived=True, **changes)
 
 
 def parse_signature(text: str, op: str) -> tuple[tuple[Term, ...], tuple[Term, ...] | None]:

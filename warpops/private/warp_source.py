@@ -112,12 +112,17 @@ def member(owner: Any, name: str) -> Any:
     return found
 
 
-def meaning(code: Any, node: Any) -> Any:
-    """What a free name means to Warp, or an attribute of one; None for any other expression."""
+def meaning(code: Any, node: ast.AST) -> Any:
+    """The object that a free name, or an attribute of one, means to Warp; None for another expression."""
+    found = getattr(node, "warp_func", None)  # what wp.static came to
+    if found is not None:
+        return found
     if isinstance(node, ast.Name):
         return lookup(code, node.id)
-    owner = meaning(code, node.value) if isinstance(node, ast.Attribute) else None
-    return None if owner is None else member(owner, node.attr)
+    if isinstance(node, ast.Attribute):
+        owner = meaning(code, node.value)
+        return None if owner is None else member(owner, node.attr)
+    return None
 
 
 def is_function(value: Any) -> bool:

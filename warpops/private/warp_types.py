@@ -63,11 +63,11 @@ def struct_fields(warp_type: Any) -> dict[str, Any] | None:
 
 
 def type_at(types: Mapping[str, Any], label: str) -> Any:
-    """The type of an argument, or of a field of one, by dotted name."""
-    head, *rest = label.split(".")
+    """The type of an argument, or of a field of one by its dotted name; ``types`` are those of the arguments."""
+    head, *fields = label.split(".")
     found = types[head]
-    for part in rest:
-        found = found.vars[part].type
+    for field in fields:
+        found = (struct_fields(found) or {})[field]
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,15 +32,6 @@ def leaves_of(label: str, value: Any) -> Iterator[tuple[str, Any]]:
         return
     for name in warp_types.struct_fields(value._cls) or {}:
         yield from leaves_of(f"{label}.{name}", getattr(value, name))
-
-
-def type_at(types: Mapping[str, Any], label: str) -> Any:
-    """The type of an argument, or of a struct's field, by its label."""
-    head, *rest = label.split(".")
-    found = types[head]
-    for part in rest:
-        found = (warp_types.struct_fields(found) or {})[part]
-    return found
 
 
 def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> None:

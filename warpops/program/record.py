@@ -29,7 +29,7 @@ from ..private.warp_calls import (
 )
 from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
-from .checks import check_followed, check_handles, check_launch, leaves, type_at, warn_once
+from .checks import check_followed, check_handles, check_launch, leaves, warn_once
 from .launches import Called, Launched, frozen
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
 from .take import Take
@@ -218,7 +218,7 @@ class Run(Watcher):
         for label, value in given.items():
             if isinstance(value, wp.array):
                 found[label] = self.ref(label, value, uses.get(label, Use()))
-            elif value is not None and warp_types.is_array(type_at(types, label)) and is_other_array(value):
+            elif value is not None and warp_types.is_array(warp_types.type_at(types, label)) and is_other_array(value):
                 raise GradientError(
                     f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which "
                     f"the op can't follow gradients; pass a wp.array"

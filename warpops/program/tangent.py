@@ -20,7 +20,7 @@ from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
 from ..transforms.tangents import check_kernel
-from .checks import leaves, leaves_of, type_at
+from .checks import leaves, leaves_of
 from .memory import is_float, uses_of
 
 Kernels = dict[Any, tuple[Any, tuple[str, ...]]]
@@ -56,7 +56,7 @@ def on_tangents(
 
     run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
     run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
-    return run, [*types.items(), *((twin, type_at(types, label)) for label, twin in twins.items())]
+    return run, [*types.items(), *((twin, warp_types.type_at(types, label)) for label, twin in twins.items())]
 
 
 def _kernel_of(

@@ -11,9 +11,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.model import Site
-from ..effects.names import is_static
 from ..private import warp_built, warp_types
-from ..private.warp_source import meaning
 from . import bounds_functions
 from .bounds_text import array_type, chain, element, is_sure, narrow, zero
 from .source import definition, make_func, users_site
@@ -218,7 +216,7 @@ class Expressions:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _call(self, node: ast.Call) -> Any:
-        if is_static(meaning(self.scope.code, node.func)):
+        if self.scope.is_python(node):
             return self.scope.plain_tree(node)
         called, _ = self.typed.called.get(id(node), (None, []))
         if called is None:

@@ -90,6 +90,11 @@ def items_of(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, ast.Tuple) else [node]
 
 
+def given(call: ast.Call) -> list[ast.expr]:
+    """A call's arguments."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
 def indices_of(node: ast.Subscript) -> list[ast.expr]:
     return items_of(node.slice)
 
