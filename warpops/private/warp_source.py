@@ -19,6 +19,7 @@ import warp as wp
 import warp._src.context as _context
 import warp._src.types as _types
 
+from .warp_code import module_options
 from .warp_types import known_type
 
 
@@ -193,13 +194,11 @@ def parameters(function: Any) -> dict[str, Any]:
 
 
 def max_unroll(kernel: Any) -> int:
-    options = {**kernel.module.options, **kernel.options}
-    limit = options.get("max_unroll", wp.config.max_unroll)
+    limit = module_options(kernel).get("max_unroll", wp.config.max_unroll)
     return int(limit) if isinstance(limit, int) else 16
 
 
 def overwrites_are_copies(kernel: Any) -> bool:
     """Whether storing into a vector's component makes a new vector (``enable_vector_component_overwrites``)."""
-    options = {**kernel.module.options, **kernel.options}
     name = "enable_vector_component_overwrites"
-    return bool(options.get(name, getattr(wp.config, name, False)))
+    return bool(module_options(kernel).get(name, getattr(wp.config, name, False)))

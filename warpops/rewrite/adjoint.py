@@ -15,7 +15,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.names import code_of
-from ..private import warp_built, warp_code, warp_types
+from ..private import warp_built, warp_types
 from .builtins import cast_unrolled, replace_builtins, setters_as_stores, states_by_value
 from .flow import Structure, Uses, is_exit, part_for, with_body
 from .kept import Kept, as_kept
@@ -98,7 +98,7 @@ def _function_of(writer: Writer, text: str, owner: Any, keys: dict[str, Any]) ->
         found = make_func(python, replay, own, given, types, python.__defaults__, first_again)
         keys.setdefault(f"{owner.key} again", found)
         writer.again.setdefault(python, found)
-    warp_code.give_replay(new, make_function(python, replay, own, given, types))
+    wp.func_replay(new)(make_function(python, replay, own, given, types))
 
 
 def _is_number(warp_type: Any) -> bool:
@@ -215,7 +215,7 @@ class Writer:
         return own, self._definition(own, body)
 
     def _element_type(self, array: str) -> Any:
-        return warp_built.plain_type(warp_types.type_at(self.types, array).dtype)
+        return warp_built.strict_type(warp_types.type_at(self.types, array).dtype)
 
     def _where_there_is_one(self, array: str, element: ast.Subscript, load: ast.stmt) -> list[ast.stmt]:
         """The load of an element that the thread may have no need of, as a variable's first value."""

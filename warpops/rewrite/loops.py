@@ -178,14 +178,13 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
         found: dict[Any, Any] = {}
         callees[function] = set()
         source = read(owner)
-        for call, called in source.calls():
-            if _writes(called):
-                writers.add(function)
-            for other in (called, *map(source.meaning, call.args)):  # wp.tile_map gets one to call
-                overloads = definitions(other)
-                if overloads and all(map(_followed, overloads.values())):
-                    found |= overloads
-                    together.append(set(overloads))
+        if any(_writes(called) for _, called in source.calls()):
+            writers.add(function)
+        for called in source.functions():
+            overloads = definitions(called)
+            if all(map(_followed, overloads.values())):
+                found |= overloads
+                together.append(set(overloads))
         for other in sorted(found, key=lambda f: (f.__code__.co_filename, f.__code__.co_firstlineno)):
             visit(other, found[other])
         callees[function], owners[function] = set(found), owner

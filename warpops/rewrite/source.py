@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import warp as wp
+
 from ..effects.model import Site
 from ..effects.names import Code, code_of, is_static
 from ..private import warp_code, warp_source
@@ -83,6 +85,11 @@ class Source:
         nodes = self.walk(self.tree.body if body is None else body)
         return ((node, self.called(node)) for node in nodes if isinstance(node, ast.Call))
 
+    def functions(self) -> Iterator[Any]:
+        """The user's functions that are called, and those that a call gets (``wp.tile_map``)."""
+        for call, called in self.calls():
+            yield from filter(is_users, (called, *map(self.meaning, call.args)))
+
     def variable(self, wanted: str) -> str:
         """A new variable."""
         found = self.names.fresh(wanted)
@@ -112,6 +119,15 @@ def read(owner: Any) -> Source:
     tree.args = ast.arguments([], [ast.arg(n) for n in parameters], None, [], [], None, [])
     tree.decorator_list, tree.returns, tree.body = [], None, body
     return Source(tree, code_of(owner), names, local)
+
+
+def as_it_is(owner: Any) -> Source:
+    """The source as Warp has parsed it, to be looked at alone."""
+    code = code_of(owner)
+    parameters = code.func.__code__.co_varnames[: code.func.__code__.co_argcount]
+    tree: Any = ast.parse(definition(code.func.__name__, (), ["pass"])).body[0]
+    tree.body = list(code.body)
+    return Source(tree, code, Names(()), {*parameters, *code.bound})
 
 
 def definitions(called: Any) -> dict[Any, Any]:
@@ -259,5 +275,5 @@ def give_adjoint(
     """
     own, types = f"{function.key}_adjoint", {**annotations, Names(annotations).fresh("adj_result"): result}
     text = definition(own, types, lines)
-    warp_code.give_adjoint(function, make_function(original, text, own, given, types))
+    wp.func_grad(function)(make_function(original, text, own, given, types))
     return text

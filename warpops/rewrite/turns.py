@@ -15,7 +15,7 @@ from typing import Any
 
 import warp as wp
 
-from ..private import warp_built, warp_types
+from ..private import warp_types
 from .flow import CONTINUE, is_exit, part_for
 from .model import LoopPlan
 from .needs import query_of
@@ -48,7 +48,7 @@ LAST_ONLY = Shape(0, 0)
 
 def shape_for(types: Sequence[Any], *, restarts: bool) -> Shape:
     """As many states as fit; one mark for a loop that can only begin again from its start."""
-    each = max(sum(warp_built.size_in_bytes(t) for t in types), 4)
+    each = max(sum(warp_types.size_in_bytes(t) for t in types), 4)
     count = 4
     while count < 32 and 4 * count * each <= BUDGET:
         count *= 2

@@ -7,7 +7,9 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..private import warp_code, warp_types
+import warp as wp
+
+from ..private import warp_types
 from ..private.warp_source import parameters
 from .source import Names, Source, UnreadableError, definition, definitions, make_func, make_function, read
 from .trees import has_slice, indices_of, is_stored, name, names_in, nodes_of, together
@@ -123,7 +125,7 @@ def _function_at(function: Any, counts: dict[int, int], texts: list[str]) -> Any
     text_back = ast.unparse(ast.fix_missing_locations(source.tree))
     annotated = dict(zip(backward, annotations, strict=True))
     annotated |= {p: parameters(adjoint)[p] for p in cotangents}
-    warp_code.give_adjoint(made, make_function(adjoint.func, text_back, source.tree.name, {}, annotated))
+    wp.func_grad(made)(make_function(adjoint.func, text_back, source.tree.name, {}, annotated))
     texts += [text, text_back]
     return made
 
