@@ -34,7 +34,7 @@ def adjoint_kernel(title: str, kernel: Any, plan: AdjointPlan) -> AdjointKernel:
             try:
                 found = _made[key] = make_adjoint(kernel, plan)
             except Exception as error:
-                raise _failed(title, kernel, plan, None, error) from error
+                raise _failed(title, kernel, plan, error) from error
         return found
 
 
@@ -50,13 +50,13 @@ def load(title: str, kernel: Any, plan: AdjointPlan, device: Any, block_dim: int
         if made.counts is not None:
             warp_code.build(made.counts, device, block_dim)
     except Exception as error:
-        raise _failed(title, kernel, plan, made, error) from error
+        raise _failed(title, kernel, plan, error) from error
     return made
 
 
-def _failed(title: str, kernel: Any, plan: AdjointPlan, made: AdjointKernel | None, error: Exception) -> GradientError:
+def _failed(title: str, kernel: Any, plan: AdjointPlan, error: Exception) -> GradientError:
     file, line = warp_source.source_location(kernel)
-    where = (users_line(str(error), made.lines) if made is not None else None) or f"{file}:{line}"
+    where = users_line(str(error), (one.owner for one in plan.functions.values())) or f"{file}:{line}"
     return GradientError(
         f"{title}: the gradient needs the kernel {kernel.key} in another form ({plan.reasons[0]}), which can't be built: "
         f"{error} ({where})"
@@ -91,7 +91,7 @@ class Reverse:
                 if made.counts is not None:
                     warp_code.build(made.counts, *launcher.place(device))
             except Exception as error:
-                raise _failed(self.op, own.kernel, self.plan, made, error) from error
+                raise _failed(self.op, own.kernel, self.plan, error) from error
         if made.counts is None:
             launcher.adjoint(device, dims, arguments, adjoints)
         else:

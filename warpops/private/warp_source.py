@@ -130,6 +130,11 @@ def is_function(value: Any) -> bool:
     return isinstance(value, wp.Function)
 
 
+def is_users(value: Any) -> bool:
+    """Whether it is a function of the user's."""
+    return is_function(value) and not value.is_builtin()
+
+
 def grad_target(value: Any) -> Any:
     """The function whose gradient a handle made by ``wp.grad`` computes."""
     wrapper = getattr(_context, "GradWrapper", ())

@@ -15,7 +15,8 @@ import warp as wp
 
 from ..effects.names import as_abstract, is_static
 from ..effects.values import Builtin
-from .source import Source, dotted, indented, lines_of
+from .source import Source, definition, lines_of
+from .trees import dotted, items_of
 
 
 class UnbatchableError(Exception):
@@ -45,8 +46,8 @@ def batch_source(
     coordinates = [fresh(f"thread_{axis}") for axis in range(rank)]
     rewriter = _Rewriter(source, set(batched), set(labels), batch, _tid_calls(source, coordinates))
     new = [rewriter.visit(statement) for statement in source.tree.body]
-    head = [f"def {name}({', '.join(source.parameters)}):", f"    {', '.join([batch, *coordinates])} = {warp}.tid()"]
-    return "\n".join([*head, *indented(lines_of(new, title))]), name, {warp: wp}
+    first = f"{', '.join([batch, *coordinates])} = {warp}.tid()"
+    return definition(name, source.parameters, [first, *lines_of(new, title)]), name, {warp: wp}
 
 
 def _is_tid(value: Any) -> bool:
@@ -87,7 +88,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         if self.array(node.value):
             index = self.visit(node.slice)
-            items = index.elts if isinstance(index, ast.Tuple) else [index]
+            items = items_of(index)
             if any(isinstance(item, (ast.Slice, ast.Starred)) for item in items):
                 return ast.Subscript(self.view(node.value), index, node.ctx)
             return ast.Subscript(

@@ -11,8 +11,8 @@ import copy
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from .flow import Loop, Place, place
 from .source import Source
+from .trees import Loop, Place, place
 
 MOST = 32
 """How often the body of an inner loop may stand there."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..private import warp_code, warp_source, warp_types
-from .source import make_func, make_function, make_kernel
+from .source import make_func, make_kernel
 from .tangent_expressions import Expressions
 from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError, holds_arrays
 from .tangent_statements import Statements
@@ -76,8 +76,7 @@ def tangent_kernel(
         if twin is not None:
             annotations[twin] = warp_types.type_at(types, label)
     text = scope.text(name, annotations)
-    function = make_function(scope.code.func, text, name, scope.given, annotations)
-    return make_kernel(kernel, function, name)
+    return make_kernel(kernel, text, name, scope.given, annotations)
 
 
 def _twins_by_value(scope: Scope, twins: Mapping[str, str | None], types: Mapping[str, Any]) -> None:
@@ -166,7 +165,7 @@ class _Maker:
         name = scope.names.fresh(f"{read.tree.name}_tangent")
         annotations = dict(read.arguments) | {twin: read.arguments[n] for n, twin in twins.items()}
         text = scope.text(name, annotations)
-        made = make_func(make_function(scope.code.func, text, name, scope.given, annotations), name)
+        made = make_func(scope.code.func, text, name, scope.given, annotations)
         return TangentFunction(made, tuple(scope.results), scope.writes, frozenset(scope.loses), scope.packs)
 
 

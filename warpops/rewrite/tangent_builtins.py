@@ -12,7 +12,8 @@ from ..effects.tables import Row, row
 from ..private import warp_built, warp_types
 from .tangent_compositions import COMPOSED, composed
 from .tangent_scope import Form, Scope, has_tangent, scalar_of
-from .tangent_text import atom, joined, parsed, summed
+from .tangent_text import atom, joined, summed
+from .trees import parsed
 
 CONSTRUCTORS = frozenset({"vector", "matrix", "quaternion", "transformation", "spatial_vector"})
 TYPE_ARGUMENTS = frozenset({"dtype", "length", "shape", "offset", "storage", "bounds_check", "aligned", "axis"})

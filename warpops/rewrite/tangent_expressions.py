@@ -9,11 +9,11 @@ from typing import Any
 from ..effects.tables import row
 from ..private import warp_built
 from ..private.warp_types import is_array
-from .source import dotted
 from .tangent_builtins import Builtins
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
-from .tangent_text import atom, given, is_cheap, items_of, joined
+from .tangent_text import atom, is_cheap, joined
 from .tangent_tiles import mapped
+from .trees import dotted, given, items_of
 
 
 class Expressions:

@@ -6,11 +6,9 @@ import ast
 from typing import Any
 
 from ..private.warp_types import is_struct
-from .flow import root
-from .source import dotted
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, GrownError, Scope, has_tangent, holds_arrays
-from .tangent_text import given, items_of
+from .trees import dotted, given, items_of, root
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""

@@ -5,19 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 
-
-def parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def given(call: ast.Call) -> list[ast.expr]:
-    """A call's arguments."""
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
-
-
-def items_of(node: ast.expr) -> list[ast.expr]:
-    """The items of a tuple; a single one of anything else."""
-    return node.elts if isinstance(node, ast.Tuple) else [node]
+from .trees import parsed
 
 
 def is_simple(text: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..private import warp_built
 from ..private.warp_source import is_function, meaning
-from .source import make_func, make_function
+from .source import make_func
 from .tangent_scope import Form, Scope
 
 
@@ -42,4 +42,4 @@ def _made(scope: Scope, name: str, parameters: list[str], body: str, function: A
     name = scope.names.fresh(name)
     text = f"def {name}({', '.join(parameters)}):\n    {body}"
     annotations = dict.fromkeys(parameters, dtype)
-    return make_func(make_function(scope.code.func, text, name, {"f": function}, annotations), name)
+    return make_func(scope.code.func, text, name, {"f": function}, annotations)

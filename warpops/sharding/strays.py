@@ -15,7 +15,8 @@ from typing import Any
 from ..effects.names import as_abstract, is_static, is_type
 from ..effects.values import Builtin
 from ..private.warp_source import declared_overloads, is_function
-from ..rewrite.source import Source, as_it_is, dotted
+from ..rewrite.source import Source, as_it_is
+from ..rewrite.trees import dotted
 
 
 class _StraysError(Exception):

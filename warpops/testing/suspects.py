@@ -37,7 +37,7 @@ def suspects_of(op: WarpOp, label: str) -> tuple[str, ...]:
 
 def _custom_gradients(owner: Any, seen: set[int]) -> Iterator[str]:
     """Gradients given by hand (``wp.func_grad``, ``adj_snippet``) for the functions that a kernel calls."""
-    for _, called in read(owner).functions():
+    for called in read(owner).functions():
         if id(called) in seen:
             continue
         seen.add(id(called))

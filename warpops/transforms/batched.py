@@ -24,7 +24,7 @@ from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code, warp_types
 from ..rewrite.batch import UnbatchableError, batch_source
-from ..rewrite.source import Names, make_function, make_kernel, read
+from ..rewrite.source import Names, make_kernel, read
 
 MAX_RANK = 4
 """Dimensions of Warp's arrays and of its launches."""
@@ -87,7 +87,7 @@ def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
         argument: _lifted_type(warp_type, (argument,), lifted)
         for argument, warp_type in warp_types.argument_types(kernel)
     }
-    return make_kernel(kernel, make_function(source.code.func, text, own, given, annotations), own)
+    return make_kernel(kernel, text, own, given, annotations)
 
 
 def _lifted_type(warp_type: Any, path: tuple[str, ...], lifted: set[tuple[str, ...]]) -> Any:

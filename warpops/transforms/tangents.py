@@ -26,10 +26,10 @@ from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import torch_modes, warp_code, warp_source
-from ..rewrite.flow import targets
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
+from ..rewrite.trees import targets
 
 
 class Tangent:
