@@ -160,7 +160,7 @@ class StandIn:
         if self.execute:
             compiled = warp_code.Compiled(kernel, wp.get_device("cpu"), 1)
             compiled.load()
-            layout = warp_types.struct_layout([kind for _, kind in warp_types.argument_types(kernel)])
+            layout = struct_layout(kernel)
             packed = []
             for part in (values[1 : 1 + len(types)], values[1 + len(types) :]):
                 arguments = layout()
@@ -168,7 +168,7 @@ class StandIn:
                     place = ctypes.addressof(arguments) + getattr(layout, f"a{index}").offset
                     ctypes.memmove(place, value, len(value))
                 packed.append(bytes(arguments))
-            (compiled.adjoint if adjoint else compiled.forward)(values[0], *packed[: 1 + adjoint])
+            compiled.launch(values[0], *packed[: 1 + adjoint])
         return 0
 
 
@@ -197,3 +197,9 @@ def _forbidden(name: str) -> Any:
         raise AssertionError(f"{name} was called")
 
     return call
+
+
+def struct_layout(kernel):
+    """The ctypes structure that Warp's CPU launch builds from a kernel's arguments, in their order."""
+    types = [warp_types.argument_ctype(warp_type) for _, warp_type in warp_types.argument_types(kernel)]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": [(f"a{i}", t) for i, t in enumerate(types)]})

@@ -13,6 +13,7 @@ import traceback
 import types
 import warnings
 from collections.abc import Sequence
+from functools import partial
 
 from .errors import GradientWarning, WarpOpError, did_you_mean
 from .op import WarpOp
@@ -57,14 +58,16 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="roles, shapes, launch size and gradients, each with its reason")
     explain.add_argument("target", metavar="module[:op]", type=_target, help="such as pkg.ops:square")
     source = commands.add_parser("source", help="the Python text that was generated for an op")
-    source.add_argument("target", metavar="module:op", type=_one_op, help="such as pkg.ops:square")
+    source.add_argument(
+        "target", metavar="module:op", type=partial(_target, wanted=True), help="such as pkg.ops:square"
+    )
     listing = commands.add_parser("list", help="the ops of a module and their schemas")
-    listing.add_argument("target", metavar="module", type=_module_only, help="such as pkg.ops")
+    listing.add_argument("target", metavar="module", type=partial(_target, wanted=False), help="such as pkg.ops")
     return parser
 
 
-def _target(text: str) -> tuple[str, str]:
-    """``pkg.module`` or ``pkg.module:op``."""
+def _target(text: str, wanted: bool | None = None) -> tuple[str, str]:
+    """``pkg.module`` or ``pkg.module:op``; ``wanted``: whether there has to be an op."""
     module, colon, op = text.partition(":")
     if text.endswith(".py") or "/" in module or os.sep in module:
         raise argparse.ArgumentTypeError(f"{text!r} is a file; give the module's name, as in pkg.module:op")
@@ -72,21 +75,11 @@ def _target(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(f"{text!r} is no module's name; write pkg.module:op")
     if colon and not all(part.isidentifier() for part in op.split(".")):
         raise argparse.ArgumentTypeError(f"{op!r} is no op's name; write pkg.module:op")
-    return module, op
-
-
-def _one_op(text: str) -> tuple[str, str]:
-    module, op = _target(text)
-    if not op:
+    if wanted is True and not op:
         raise argparse.ArgumentTypeError(f"which op of {module!r}? Write {module}:op")
-    return module, op
-
-
-def _module_only(text: str) -> tuple[str, str]:
-    module, op = _target(text)
-    if op:
+    if wanted is False and op:
         raise argparse.ArgumentTypeError(f"takes a module, and got the op {op!r} too")
-    return module, ""
+    return module, op
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -143,13 +136,12 @@ def _ops(module: types.ModuleType) -> dict[str, WarpOp]:
             found[name] = value
         elif isinstance(value, type) and value.__module__ == module.__name__:
             found |= {f"{name}.{inner}": op for inner, op in vars(value).items() if isinstance(op, WarpOp)}
-    once: dict[str, WarpOp] = {}
-    for name, op in found.items():
-        if not any(op is other for other in once.values()):
-            once[name] = op
-    if not once:
+    if not found:
         raise NotFoundError(f"the module {module.__name__} holds no ops at its top level")
-    return once
+    names: dict[int, str] = {}
+    for name, op in found.items():
+        names.setdefault(id(op), name)
+    return {name: found[name] for name in names.values()}
 
 
 def _find(module: types.ModuleType, name: str) -> WarpOp:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,33 +85,65 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         SignatureError: an argument's name stands for nothing of the forward, or nothing is given.
     """
     value, renamed = _parted(plan, value)
-    inputs = {p.name for p in plan.parameters} | {s.label for s in plan.inputs}
-    outputs = {s.label for s in plan.result_slots if s.role == "output"}
-    cotangents = {f"grad_{s.label}" for s in plan.result_slots if s.differentiable}
+    known = {p.name for p in plan.parameters} | {s.label for s in plan.inputs}
+    known |= {s.label for s in plan.result_slots if s.role == "output"}
+    known |= {f"grad_{s.label}" for s in plan.result_slots if s.differentiable}
     inout = {f"grad_{s.label}" for s in plan.result_slots if s.role == "inout" and s.differentiable}
     gradients = {f"grad_{s.label}": s for s in plan.gradient_buffers}
     scalars = {s.label for s in plan.inputs if s.role == "tensor_scalar"}
+    leaves: Sequence[Leaf]
     if isinstance(value, WarpOp):
-        op = value
-        results = [slot.label for slot in op._plan.result_slots]
-        names = [p.name for p in op._plan.parameters]
-        leaves = [slot.leaf for slot in (*op._plan.inputs, *op._plan.result_slots)]
-        meanings = _meanings(plan, op.name, renamed, [*names, *results], leaves)
-        _check_known(plan, op.name, meanings, names, {*inputs, *outputs, *cotangents})
-        _check_given(plan, op.name, meanings, results, {*gradients, *inout})
-        _check_types(plan, meanings, leaves, op.name)
-        for slot in op._plan.inputs:
-            if (
-                slot.role != "tensor_scalar"
-                and slot.label not in meanings.constants
-                and meanings.of(slot.label) in scalars
-            ):
+        own, title = value._plan, value.name
+        names, results = [p.name for p in own.parameters], [slot.label for slot in own.result_slots]
+        leaves = [slot.leaf for slot in (*own.inputs, *own.result_slots)]
+    else:
+        kernel = inspect_kernel(_as_kernel(plan, value))
+        title, leaves = kernel.name, kernel.leaves
+        names = results = [argument.name for argument in kernel.arguments]
+        known |= gradients.keys()
+    meanings = _meanings(plan, title, renamed, [*names, *results], leaves)
+    _check_known(plan, title, meanings, names, known)
+    _check_given(plan, title, meanings, results, {*gradients, *inout})
+    _check_types(plan, meanings, leaves, title)
+    if isinstance(value, WarpOp):
+        for slot in value._plan.inputs:
+            constant = slot.role == "tensor_scalar" or slot.label in meanings.constants
+            if not constant and meanings.of(slot.label) in scalars:
                 raise SignatureError(
-                    f"{plan.name}: backward: {op.name}: argument '{slot.label}': expected a 0-d tensor, as the forward's "
+                    f"{plan.name}: backward: {title}: argument '{slot.label}': expected a 0-d tensor, as the forward's "
                     f"'{meanings.of(slot.label)}' is one, got {slot.leaf.type_name}; make the backward an op with "
                     f"tensor_scalars='{slot.label}'"
                 )
-        return declared(op, False, meanings)
+        return declared(value, False, meanings)
+    launch = plan.extents.launch
+    rank = plan.extents.rank if callable(launch) else len(launch)
+    dim = tuple(f"dim_{axis}" for axis in range(1 if rank is None else rank))
+    left = [name for name in names if meanings.of(name) in inout]
+    right = [name for name in names if meanings.of(name) in gradients or meanings.of(name) in inout]
+    shapes = {}
+    for name in right:
+        if name not in left:
+            slot = gradients[meanings.of(name)]
+            shapes[name] = tuple(f"{slot.name}_size_{axis}" for axis in range(slot.leaf.ndim))
+    absent = [s.label for s in (*plan.inputs, *plan.result_slots) if s.optional or s.nullable]
+    by_meaning = {meanings.of(name): name for name in names}
+    twins = {label: f"grad_{label}" for label in absent} | {f"grad_{label}": label for label in absent}
+    declaration = declare(
+        title,
+        f"{', '.join(left)} -> {', '.join(right)}",
+        dim=dim,
+        shapes=shapes,
+        sizes=[*dim, *(size for shape in shapes.values() for size in shape)],
+        optional=[name for name in names if meanings.of(name) in twins],
+        null_with={n: by_meaning[twin] for n in names if (twin := twins.get(meanings.of(n))) in by_meaning},
+        tensor_scalars=[name for name in names if meanings.of(name) in scalars and name not in meanings.constants],
+        block_dim=plan.declaration.block_dim,
+        tiled=plan.declaration.tiled,
+    )
+    return declared(build(kernel.kernel, declaration, plan), True, meanings)
+
+
+def _as_kernel(plan: OpPlan, value: Any) -> Any:
     is_lambda = getattr(value, "__name__", "") == "<lambda>"
     if callable(value) and not warp_types.is_kernel(value) and hasattr(value, "__code__") and not is_lambda:
         import warp as wp
@@ -122,44 +154,7 @@ def declared_backward(plan: OpPlan, value: Any, build: Callable[[Any, Declaratio
         raise SignatureError(
             f"{plan.name}: backward takes a kernel or a WarpOp, and got {got}; a function goes to op.register_backward"
         )
-    kernel, title = inspect_kernel(value), value.func.__name__
-    names = [argument.name for argument in kernel.arguments]
-    meanings = _meanings(plan, title, renamed, names, kernel.leaves)
-    _check_known(plan, title, meanings, names, {*inputs, *outputs, *cotangents, *gradients})
-    _check_given(plan, title, meanings, names, {*gradients, *inout})
-    _check_types(plan, meanings, kernel.leaves, title)
-    right = [name for name in names if meanings.of(name) in gradients or meanings.of(name) in inout]
-    left = [name for name in names if meanings.of(name) in inout]
-    launch = plan.extents.launch
-    rank = len(launch) if not callable(launch) else plan.extents.rank
-    if rank is None:
-        rank = 1
-    sizes = [f"dim_{axis}" for axis in range(rank)]
-    shapes: dict[str, str] = {}
-    for name in right:
-        if name in left:
-            continue
-        slot = gradients[meanings.of(name)]
-        own = [f"{slot.name}_size_{axis}" for axis in range(slot.leaf.ndim)]
-        sizes += own
-        shapes[name] = ", ".join(own)
-    absent = [s.label for s in (*plan.inputs, *plan.result_slots) if s.optional or s.nullable]
-    by_meaning = {meanings.of(name): name for name in names}
-    twins = {label: f"grad_{label}" for label in absent} | {f"grad_{label}": label for label in absent}
-    declaration = declare(
-        title,
-        f"{', '.join(left)} -> {', '.join(right)}",
-        name=None,
-        dim=", ".join(f"dim_{axis}" for axis in range(rank)) if rank else (),
-        shapes=shapes or None,
-        sizes=sizes,
-        optional=[name for name in names if meanings.of(name) in twins],
-        null_with={n: by_meaning[twin] for n in names if (twin := twins.get(meanings.of(n))) in by_meaning},
-        tensor_scalars=[name for name in names if meanings.of(name) in scalars and name not in meanings.constants],
-        block_dim=plan.declaration.block_dim,
-        tiled=plan.declaration.tiled,
-    )
-    return declared(build(value, declaration, plan), True, meanings)
+    return value
 
 
 def _parted(plan: OpPlan, value: Any) -> tuple[Any, Mapping[str, Any]]:

@@ -77,10 +77,8 @@ def build_declared(
     backward = None
     if declaration.backward is not None and plan.gradient == "custom":
         backward = declared_backward(plan, declaration.backward, build_backward)
-
-    if found.generic:
-        return WarpOp(plan, functools.partial(make_concrete, plan, declaration, effects), None, backward, hidden, title)
-    return WarpOp(plan, None, functools.partial(make_instance, plan=plan), backward, hidden, title)
+    make = functools.partial(make_launches, plan, declaration, effects)
+    return WarpOp(plan, make, backward, hidden, title)
 
 
 def _warn(plan: OpPlan, stacklevel: int) -> None:
@@ -101,17 +99,17 @@ def build_backward(kernel: Any, declaration: Declaration, forward: OpPlan) -> Wa
     return build_declared(kernel, declaration, hidden, title)
 
 
-def make_concrete(
+def make_launches(
     plan: OpPlan, declaration: Declaration, effects: Effects, name: str, values: dict[str, Any]
 ) -> Instance:
-    """The launches of a generic kernel for the types of one call."""
+    """The launches of a kernel; of a generic one, for the types of one call."""
+    if not plan.kernel.generic:
+        return make_instance(name, plan)
     concrete = plan_op(inspect_kernel(resolve(name, plan, values)), declaration, effects)
     if not plan.hazards:  # what is right for the types in general isn't for these
         _warn(concrete, 2)
     instance = make_instance(name, concrete)
     if plan.adjoint is not None and concrete.adjoint is None and concrete.gradient == "adjoint":
         why = "; ".join(str(hazard.message) for hazard in concrete.hazards[:1])
-        instance.launcher.reverse = Reverse(
-            name, concrete.kernel.kernel, f"{name} has no gradient for these types: {why}"
-        )
+        instance.launcher.reverse = Reverse(name, f"{name} has no gradient for these types: {why}")
     return align(instance, plan)

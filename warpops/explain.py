@@ -66,6 +66,18 @@ def explain(name: str, plan: OpPlan, rows: Rows, why_no_tangent: Callable[[OpPla
     return writer.text()
 
 
+def wrapped(text: str, indent: str, hanging: str = "") -> list[str]:
+    """Text in lines of 80 columns; words that are longer stand alone."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
+
+
 class _Writer:
     """Lines of text, wrapped; places in the kernel's own file are told as lines."""
 
@@ -84,14 +96,7 @@ class _Writer:
         if self._lines:
             text = re.sub(re.escape(self._file) + r":(\d+)", r"line \1", text)
             text = text.replace("at line ", "in line ")
-        self._lines += textwrap.wrap(
-            text,
-            WIDTH,
-            initial_indent="  " * level,
-            subsequent_indent="  " * level + "    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        self._lines += wrapped(text, "  " * level, "    ")
 
     def site(self, what: str, site: Site, level: int) -> None:
         """A line of the user's source, as it stands there."""

@@ -48,8 +48,7 @@ class WarpOp:
     def __init__(
         self,
         plan: OpPlan,
-        make: Callable[[str, dict[str, Any]], Instance] | None,
-        only: Callable[[str], Instance] | None,
+        make: Callable[[str, dict[str, Any]], Instance],
         backward: OwnBackward | None = None,
         hidden: str | None = None,
         title: str | None = None,
@@ -63,7 +62,7 @@ class WarpOp:
                 self._named = choose_name(plan.declaration.name, kernel)
             self.name = self._named.name
             self._title = title
-            self._instances = Instances(title or self.name, plan, make, only)
+            self._instances = Instances(title or self.name, plan, make)
             self._register(plan, backward, None)
             enter(self, self._named)
         self.__name__, self.__qualname__, self.__module__ = plan.name, kernel.qualname, kernel.module

@@ -17,6 +17,7 @@ from cuda_stand_in import StandIn
 from support import compiled, eager, inductor, leaf
 from warpops import ArgumentError, warp_op, warp_program
 from warpops.launch import checked, switch
+from warpops.launch.launcher import Launcher
 from warpops.private import warp_code
 from warpops.program.checked import launch_checked
 from warpops.rewrite.bounds import make_bounds_kernel
@@ -326,8 +327,8 @@ def test_contexts_nest(scatter):
 
 def test_what_is_proven_is_not_compared(monkeypatch):
     made = []
-    original = checked.inspect_kernel
-    monkeypatch.setattr(checked, "inspect_kernel", lambda *given: made.append(given) or original(*given))
+    original = Launcher.like
+    monkeypatch.setattr(Launcher, "like", lambda *given: made.append(given) or original(*given))
     op = warp_op(kernels.square, name="test_bounds::proven")
     with bounds_checked():
         op(torch.rand(3))

@@ -42,7 +42,7 @@ def cuda():
 
 
 def make_launcher(kernel=scale, tiled=False, block_dim=None):
-    return Launcher(inspect_kernel(kernel), block_dim, tiled, 1)
+    return Launcher(inspect_kernel(kernel), block_dim, tiled)
 
 
 ARGUMENTS = bytes(256)

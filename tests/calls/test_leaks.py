@@ -119,4 +119,5 @@ def test_calls_of_changing_sizes_keep_nothing(op, sizes):
 
     for _ in range(3):
         most()
-    assert abs(most() - most()) < 700  # not one for a call
+    # Far from one for a call. Launch sizes are let go 4096 at a time, at another point of each run.
+    assert abs(most() - most()) < sizes / 2

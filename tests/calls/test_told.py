@@ -12,31 +12,43 @@ from warpops.private import told
 
 
 @pytest.fixture
-def slow(monkeypatch):
-    """Warp's loading, slower than anybody waits."""
+def slow(monkeypatch, tmp_path):
+    """Warp's loading, slower than anybody waits, with nothing in its cache."""
     load = wp.Module.load
 
     def loading(self, *args):
         time.sleep(0.2)
         return load(self, *args)
 
+    wp.init()
+    monkeypatch.setattr(wp.config, "kernel_cache_dir", str(tmp_path))
     monkeypatch.setattr(wp.config, "log_level", wp.LOG_INFO)
     monkeypatch.setattr(told, "PATIENCE", 0.02)
     monkeypatch.setattr(wp.Module, "load", loading)
 
 
-def make():
-    def third(x: wp.array[float], y: wp.array[float]):
+def make(divisor=3.0):
+    def divided(x: wp.array[float], y: wp.array[float]):
         i = wp.tid()
-        y[i] = x[i] / 3.0
+        y[i] = x[i] / divisor
 
-    return warp_op(wp.kernel(third, module="unique"))
+    return warp_op(wp.kernel(divided, module="unique"))
 
 
 def test_a_long_build_is_told_of(slow, capfd):
     op = make()
     op.preload()
     assert capfd.readouterr().err.count("warpops: Warp is building the module") == 1
+
+
+@pytest.mark.skipif(
+    not hasattr(wp.Module, "get_module_identifier"), reason="this Warp doesn't tell where a module goes"
+)
+def test_nothing_is_said_of_a_module_that_is_built(slow, capfd):
+    make(7.0).preload()
+    assert "is building" in capfd.readouterr().err
+    make(7.0).preload()
+    assert "is building" not in capfd.readouterr().err
 
 
 def test_nothing_is_said_of_a_short_one(capfd, monkeypatch):

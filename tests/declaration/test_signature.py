@@ -139,8 +139,8 @@ def test_nothing_is_ever_evaluated():
         ("x[n] -> y[n]", {"name": "plain"}, ["name", "'plain'"]),
         ("x[n] -> y[n]", {"name": 3}, ["name", "3"]),
         ("x[n] -> y[n]", {"block_dim": 0}, ["block_dim", "0"]),
-        ("->", {"dim": 3}, ["no output", 'warp_op("x[n] -> y[n]")']),
-        ("x[n] ->", {}, ["no output", 'warp_op("x[n] -> y[n]")']),
+        ("->", {"dim": 3}, ["no output", 'warp_op("x[n] -> y[n]"']),
+        ("x[n] ->", {}, ["no output", 'warp_op("x[n] -> y[n]"']),
         (5, {}, ["signature", "5"]),
     ],
 )

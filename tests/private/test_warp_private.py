@@ -9,8 +9,9 @@ import pytest
 import torch
 import warp as wp
 
+from cuda_stand_in import struct_layout
 from warpops.kernel.signature import inspect_kernel
-from warpops.launch.packing import BOUNDS, argument_layout, bfloat16_bits
+from warpops.launch.packing import BOUNDS, Parts, bfloat16_bits
 from warpops.private import warp_built, warp_calls, warp_code, warp_types
 
 
@@ -67,8 +68,8 @@ def test_a_descriptor_has_the_fields_and_size_that_are_packed():
 def test_packed_arguments_are_what_warp_would_build():
     """The layout's bytes, read back through Warp's own ctypes structure."""
     signature = inspect_kernel(everything)
-    layout = argument_layout(signature)
-    structure = warp_types.struct_layout([kind for _, kind in warp_types.argument_types(everything)])
+    layout = Parts(signature).layout()
+    structure = struct_layout(everything)
     assert layout.size == ctypes.sizeof(structure)
     packed = layout.packer()(
         *(111, 222, 5, 4, 1, 0),
@@ -112,9 +113,9 @@ def test_entry_points_take_bytes_and_hashers_tell_of_changes():
     compiled = warp_code.Compiled(scale, wp.get_device("cpu"), 1)
     compiled.load()
     x, out = torch.arange(3.0), torch.zeros(3)
-    layout = argument_layout(inspect_kernel(scale))
+    layout = Parts(inspect_kernel(scale)).layout()
     packed = layout.packer()(x.data_ptr(), 0, 3, 4, 1, 0, 2.0, out.data_ptr(), 0, 3, 4, 1, 0)
-    compiled.forward(BOUNDS[1](3, 3, 1), packed)
+    compiled.launch(BOUNDS[1](3, 3, 1), packed)
     assert out.tolist() == [0.0, 2.0, 4.0]
     before = scale.module.hashers
     assert before is scale.module.hashers
@@ -129,7 +130,7 @@ def test_the_rank_of_tid_is_known_once_loaded():
 
 
 def test_an_argument_unpacks_for_the_public_launch():
-    layout = argument_layout(inspect_kernel(scale))
+    layout = Parts(inspect_kernel(scale)).layout()
     packed = layout.packer()(11, 12, 3, 4, 1, 0, 2.5, 13, 0, 3, 4, 1, 0)
     types = [kind for _, kind in warp_types.argument_types(scale)]
     array, number = (warp_types.unpack_argument(types[k], packed, layout.offsets[k]) for k in (0, 1))

@@ -22,7 +22,7 @@ from .callbacks import call_back, called_dims
 from .kind import demand, fail, require
 from .kinds import check_slot
 from .overlap import check_mutated
-from .size import smallest, value_of
+from .size import value_of
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def _check_reach(
         else:
             threads = 1 if device.type in ("cpu", "meta") else plan.block
         for bound in cover.bounds:
-            threads = smallest(threads, number(bound))
+            threads = torch.sym_min(threads, number(bound))
         enough = size is threads and cover.offset <= 0 and cover.factor <= cover.divisor
         if enough or (isinstance(threads, int) and threads <= 0):
             continue

@@ -35,8 +35,6 @@ class Kind:
 
     convert_name = ""
     """What generated text calls ``convert``; empty where it is what the schema takes already."""
-    several = False
-    """Its value is a list of numbers."""
 
     def schema(self, slot: Slot) -> str:
         """Its type in a schema."""

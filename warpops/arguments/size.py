@@ -36,27 +36,13 @@ def value_of(expr: Expr, sizes: Mapping[str, Any]) -> Any:
     if expr.head == "*":
         return left * right
     if expr.head in ("min", "max"):
-        return smallest(left, right) if expr.head == "min" else largest(left, right)
+        return torch.sym_min(left, right) if expr.head == "min" else torch.sym_max(left, right)
     if isinstance(right, int):
         if right == 0:
             raise SizeError(f"division by zero in '{expr}'")
     else:
         torch_modes.require(RuntimeError, right != 0, lambda: f"division by zero in '{expr}'")
     return left // right if expr.head == "//" else left % right
-
-
-def smallest(left: Any, right: Any) -> Any:
-    """``min`` that keeps symbolic integers symbolic."""
-    if isinstance(left, int) and isinstance(right, int):
-        return min(left, right)
-    return torch.sym_min(left, right)
-
-
-def largest(left: Any, right: Any) -> Any:
-    """``max`` that keeps symbolic integers symbolic."""
-    if isinstance(left, int) and isinstance(right, int):
-        return max(left, right)
-    return torch.sym_max(left, right)
 
 
 class Size(Number):

@@ -28,7 +28,6 @@ class Vector(Kind):
     """A vector, matrix, quaternion or transform by value: a list of its numbers."""
 
     convert_name = "to_vector"
-    several = True
 
     def schema(self, slot: Slot) -> str:
         return f"{schema_of(slot.leaf.scalar) if slot.leaf.scalar is not None else 'Scalar'}[]"

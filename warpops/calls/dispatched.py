@@ -47,7 +47,7 @@ def run_mapped(op: Ways | Plain, keyset: Any, /, *arguments: Any, **named: Any) 
     def rule(info: Any, in_dims: Any, /, *arguments: Any, **named: Any) -> Any:
         values = ways.complete(arguments, named)
         dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
-        return ways.transforms().map_public(info, dims, values)
+        return ways.transforms().map_forward(info, dims, values, public=True)
 
     return torch_modes.call_vmap_rule(rule, overload, arguments, named)
 
@@ -84,8 +84,12 @@ def run_forward(ways: Ways, keyset: Any, /, *arguments: Any) -> Any:
 def run_raw(ways: Ways, way: str, /, *values: Any) -> Any:
     """The raw backward, or one of those over given buffers: none has a derivative."""
     _refuse_tangents(ways, values)
-    if way != "forward_into":
-        _refuse_second(ways, values)
+    recorded = way != "forward_into" and torch.is_grad_enabled()
+    if recorded and any(isinstance(v, torch.Tensor) and v.requires_grad for v in _followed(ways, values)):
+        raise GradientError(
+            f"{ways.name}: a graph that was traced with its gradient can't be differentiated once more; trace it with "
+            f"create_graph=True and the second derivative in it, or take that in eager code"
+        )
     return ways.instances.launch(way, *values)
 
 
@@ -100,14 +104,4 @@ def _refuse_tangents(ways: Ways, values: tuple[Any, ...]) -> None:
     if torch_modes.forward_ad._current_level >= 0 and has_tangents(_followed(ways, values)):
         raise GradientError(
             f"{ways.name}: a graph that was traced without tangents has none to give; take them in eager code"
-        )
-
-
-def _refuse_second(ways: Ways, values: tuple[Any, ...]) -> None:
-    if torch.is_grad_enabled() and any(
-        isinstance(v, torch.Tensor) and v.requires_grad for v in _followed(ways, values)
-    ):
-        raise GradientError(
-            f"{ways.name}: a graph that was traced with its gradient can't be differentiated once more; trace it with "
-            f"create_graph=True and the second derivative in it, or take that in eager code"
         )

@@ -20,8 +20,8 @@ from ..arguments.tensor_scalar import refuse_number, traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
 from ..launch.packing import NOT_RECALLED
 from ..private import torch_modes
+from ..private.torch_guards import direct
 from .copies import copy_of
-from .direct import direct
 from .own_backward import custom_backward
 from .refusal import explain_failure, refuser
 from .remember import Store
@@ -37,39 +37,28 @@ from .special import (
 from .traced import check_exported, traced_backward, traced_forward
 from .ways import Plain, Ways, plain_of
 
+MODES = ("autocast_active", "dispatch_modes", "forward_ad", "function_mode", "functorch_level", "grad_enabled")
+"""Of ``torch_modes``, by their own names."""
 SHARED: dict[str, Any] = {
     "is_compiling": torch.compiler.is_compiling,
-    "functorch_level": torch_modes.functorch_level,
-    "autocast_active": torch_modes.autocast_active,
-    "forward_ad": torch_modes.forward_ad,
-    "grad_enabled": torch_modes.grad_enabled,
     "get_default_device": torch.get_default_device,
-    "dispatch_modes": torch_modes.dispatch_modes,
-    "function_mode": torch_modes.function_mode,
     "profiling": torch_modes.profiling,
-    "direct": direct,
     "NotRecalled": NOT_RECALLED,
     "Tensor": torch.Tensor,
     "Device": torch.device,
     "AutogradFunction": torch.autograd.Function,
-    "has_tangents": has_tangents,
     "INTS": (int, torch.SymInt),
     "NUMBERS": SYMBOLIC_NUMBERS,
     "guard_scalar": guard_number,
     "handle": id_of,
     "partial": partial,
 }
-# By their own names.
-PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, increment_version, keep_alive, latest_ran, wrong_item)
-PLAIN += (traced_int, traced_nesting, traced_tensor, traced_value, traced_vector)
-OVER_WAYS: tuple[Callable[..., Any], ...] = (
-    special,
-    explain_failure,
-    refuse_mutation,
-    refuse_gradient,
-    resolve_negated,
-)
-OVER_WAYS += (traced_forward, traced_backward, backward_again, custom_backward)
+PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, direct, has_tangents, increment_version, keep_alive)
+PLAIN += (latest_ran, traced_int, traced_nesting, traced_tensor, traced_value, traced_vector, wrong_item)
+"""By their own names."""
+OVER_WAYS: tuple[Callable[..., Any], ...] = (special, explain_failure, refuse_mutation, refuse_gradient)
+OVER_WAYS += (resolve_negated, traced_forward, traced_backward, backward_again, custom_backward)
+"""By their own names, and for one op."""
 
 
 def to_export(ways: Ways, plain: Plain) -> dict[str, Any]:
@@ -90,7 +79,8 @@ def helpers(ways: Ways) -> dict[str, Any]:
     plan = ways.plan
     slots = {slot.name: slot for slot in plan.inputs}
     refuse_traced = refuser(ways)
-    found = SHARED | {function.__name__: function for function in PLAIN}
+    found = SHARED | {name: getattr(torch_modes, name) for name in MODES}
+    found |= {function.__name__: function for function in PLAIN}
     found |= {function.__name__: partial(function, ways) for function in OVER_WAYS}
     found |= {kind.convert_name: partial(convert, ways.name, slots) for kind in KINDS if kind.convert_name}
     found["to_ids"] = partial(to_ids, ways.name, slots)

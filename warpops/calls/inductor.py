@@ -57,36 +57,26 @@ def _lower_packaged(ways: Ways, arguments: tuple[Any, ...]) -> Any:
 
 def _lower_backward(ways: Ways, arguments: tuple[Any, ...]) -> Any:
     plan = ways.instances.plan
-    needs = arguments[-1]
-    count = len(ways.plan.arguments)
-    given, kept = list(arguments[:count]), list(arguments[count : count + len(plan.kept)])
-    cotangents = list(arguments[count + len(plan.kept) : -1])
-    if ways.instances.generic or ways.plan.token or plan.private_data or any(c is None for c in cotangents):
+    *values, needs = arguments
+    cotangents = values[len(plan.arguments) + len(plan.kept) :]
+    if ways.instances.generic or plan.token or plan.private_data or any(c is None for c in cotangents):
         return None
-    for index, slot in enumerate(plan.inputs):
-        if slot.is_array and given[index] is not None:
-            given[index] = contiguous(given[index])
-    kept = [contiguous(value) for value in kept]
-    private = []
-    for slot, cotangent in zip(ways.plan.cotangents, cotangents, strict=True):
-        private.append(contiguous(cotangent) if slot.retained else copy(cotangent))
+    names = [*plan.arguments, *(slot.name for slot in plan.kept)]
+    arrays = {slot.name for slot in (*plan.given_arrays, *plan.kept)}
+    given = [contiguous(v) if n in arrays and v is not None else v for n, v in zip(names, values, strict=False)]
+    private = {
+        slot.name: contiguous(cotangent) if slot.retained else copy(cotangent)
+        for slot, cotangent in zip(plan.cotangents, cotangents, strict=True)
+    }
     gradients = iter(torch_inductor.values())
-    buffers: dict[str, Any] = {}
-    results = []
+    made: dict[str, Any] = {}
     for slot, need in zip(plan.gradients, needs, strict=True):
         value = next(gradients) if need else None
         if slot.role == "inout":
-            made = private[[s.name for s in ways.plan.cotangents].index(slot.name)]
-        elif value is not None:
-            made = buffer(value, None)
-        elif slot.null_adjoint_safe:
-            made = None
-        else:
+            made[slot.name] = private[slot.name]
+        elif value is None and not slot.null_adjoint_safe:
             return None
-        buffers[slot.name] = made
-        if need:
-            results.append(made)
-    grads = [buffers[slot.name] for slot in ways.plan.gradient_buffers]
-    assert ways.ops.backward_into is not None
-    call(ways.ops.backward_into, [*given, *kept, *private, *grads])
-    return results
+        else:
+            made[slot.name] = None if value is None else buffer(value, None)
+    call(ways.ops.backward_into, [*given, *private.values(), *(made[slot.name] for slot in plan.gradient_buffers)])
+    return [made[slot.name] for slot, need in zip(plan.gradients, needs, strict=True) if need]

@@ -73,45 +73,36 @@ def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[
 
 
 def _launcher(op: str, plan: OpPlan) -> Launcher:
-    options = plan.declaration.block_dim, plan.declaration.tiled, plan.extents.rank
-    launcher = Launcher(plan.kernel, *options)
+    launcher = Launcher(plan.kernel, plan.declaration.block_dim, plan.declaration.tiled)
     launcher.suspects = plan.suspects
-    launcher.checked = Checked(op, plan.kernel.kernel, plan.proven, *options)
+    launcher.checked = Checked(op, plan.proven)
     if plan.adjoint is not None:
-        launcher.reverse = Reverse(op, plan.kernel.kernel, plan.adjoint, *options)
+        launcher.reverse = Reverse(op, plan.adjoint)
     return launcher
 
 
 class Instances:
     """The concrete kernels of an op, by the types of a call."""
 
-    def __init__(
-        self,
-        op: str,
-        plan: OpPlan,
-        make: Callable[[str, dict[str, Any]], Instance] | None,
-        single: Callable[[str], Instance] | None,
-    ) -> None:
-        """``make(op, values)`` serves a generic kernel, ``single(op)`` one that isn't."""
-        self.op, self.plan, self._single = op, plan, single
-        self._make = make
+    def __init__(self, op: str, plan: OpPlan, make: Callable[[str, dict[str, Any]], Instance]) -> None:
+        """``make(op, values)`` makes what serves a call; of a kernel that isn't generic, with no values."""
+        self.op, self.plan, self._make = op, plan, make
         self._only: Instance | None = None
         self._found: dict[tuple[Any, ...], Instance] = {}
-        self._names = [slot.name for slot in plan.inputs]
         self._waiting: list[Callable[[Instance], None]] = []
 
     @property
     def generic(self) -> bool:
         """The types of a call say which kernel serves it."""
-        return self._single is None
+        return self.plan.kernel.generic
 
     @property
     def only(self) -> Instance | None:
         """The one instance of a kernel that isn't generic; its text is written at the first use."""
-        if self._only is None and self._single is not None:
+        if self._only is None and not self.generic:
             with _lock:
                 if self._only is None:
-                    self._only = self._single(self.op)
+                    self._only = self._make(self.op, {})
                     for told in self._waiting:
                         told(self._only)
                     self._waiting.clear()
@@ -135,7 +126,7 @@ class Instances:
         """Tell of the one instance as soon as there is one."""
         if self._only is not None:
             told(self._only)
-        elif self._single is not None:
+        elif not self.generic:
             self._waiting.append(told)
 
     def launch(self, way: str, *values: Any) -> Any:
@@ -147,21 +138,18 @@ class Instances:
         only = self._only or self.only
         if only is not None:
             return only
-        named = dict(zip(self._names, values, strict=False))
+        named = dict(zip(self.plan.arguments, values, strict=False))
         key = tuple(type_key(slot, named[slot.name]) for slot in self.plan.inputs if slot.leaf.generic)
         found = self._found.get(key)
         if found is None:
-            assert self._make is not None
             found = self._found[key] = self._make(self.op, named)
         return found
 
     def source(self) -> str:
         """The text of all launches; of a generic kernel, of those that there were calls for."""
         made = [self.only] if self.only is not None else list(self._found.values())
-        parts = [
-            f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
-        ]
-        parts = parts if self.generic else []
+        title = f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
+        parts = [title] if self.generic else []
         for instance in made:
             parts.append(instance.source)
             reverse = instance.launcher.reverse if isinstance(instance.launcher, Launcher) else None

@@ -14,6 +14,7 @@ from ..arguments.call import measure
 from ..arguments.kind import fail
 from ..arguments.kinds import check_slot, kind_of
 from ..arguments.number import check_number
+from ..arguments.vector import Vector
 from ..private.helper_op import HelperOp
 from .ways import Ways, by_key
 
@@ -81,7 +82,7 @@ def _refuse(op: str, index: int, value: torch.Tensor | None, shown: str) -> NoRe
         found = ast.literal_eval(rest)
     elif value is None:
         found = types.new_class(shown)()
-    vector, numbers = kind_of(slot).several, f"expected numbers ({slot.leaf.type_name}), got"
+    vector, numbers = isinstance(kind_of(slot), Vector), f"expected numbers ({slot.leaf.type_name}), got"
     if how == "sample" and rest == "ndarray" and vector:
         fail(
             name, slot, f"{numbers} a numpy array, which compiled code doesn't take by value; pass them with .tolist()"

@@ -18,10 +18,17 @@ import torch
 
 from ..arguments.call import bind_sizes, fresh_shape, launch_size
 from ..emit import checks
-from ..launch.packing import NOT_RECALLED, OutdatedError, argument_image, dense_strides, descriptor, pairs_apart
+from ..launch.packing import (
+    NOT_RECALLED,
+    OutdatedError,
+    argument_image,
+    dense_strides,
+    descriptor,
+    number_packer,
+    pairs_apart,
+)
 from ..private import locks, torch_guards, torch_modes
 from ..private.warp_types import RETAIN_GRAD
-from .direct import watched
 from .instances import Instances
 
 _LONGEST = 64
@@ -73,7 +80,7 @@ class Store:
 
     def __init__(self, instances: Instances, way: str) -> None:
         self._instances, self._way = instances, way
-        self._wait = self._length = 0
+        self._wait, self._length = 1, 0  # not the first: what is called once needs no memory
         self.memories: tuple[Memory, ...] = (NEVER,)
         """The latest first. One tuple, replaced at once: other threads launch meanwhile."""
         with _lock:
@@ -98,7 +105,7 @@ class Store:
         if self._wait > 0:
             self._wait -= 1
             return
-        if watched():  # a jit trace makes sizes tensors
+        if torch_modes.watched():  # a jit trace makes sizes tensors
             return
         self._length = min(self._length + 1, 4 * _LONGEST)
         self._wait = self._length // 4
@@ -135,9 +142,6 @@ class Into(Store):
     def __hash__(self) -> int:
         return hash(self._run)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
     def __call__(self, *values: Any, **named: Any) -> None:
         if named:
             self._run(*values, **named)
@@ -146,7 +150,7 @@ class Into(Store):
         if not memory.check(*memory.tensors(values)):
             memory = self.find(values)
         fits = memory.others(values) == memory.fixed and torch_modes.forward_ad._current_level < 0
-        if fits and not (self._direct and watched()):
+        if fits and not (self._direct and torch_modes.watched()):
             try:
                 memory.run(*values)  # type: ignore[misc]
                 return
@@ -210,12 +214,12 @@ def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[
             explicit.append(plain if slot.explicit else None)
     inputs = [named[slot.name] if slot.is_input else None for slot in plan.arrays]
     apart = () if adjoint else pairs_apart(inputs, [plan.arrays.index(slot) for slot in plan.mutated])
-    image = argument_image(launcher.signature, attached, explicit if adjoint else None, apart)
-    found = launcher.recall(where, launch_size(instances.op, plan, sizes, named), image, adjoint)
+    image = argument_image(launcher.parts, attached, explicit if adjoint else None, apart)
+    found = launcher.recall(where, launch_size(instances.op, plan, sizes, named), image)
     if found is None:
         return None
     constants |= zip(("launch", "start", "module", "hashers"), found, strict=True)
-    constants["pack_numbers"] = launcher.number_packer()
+    constants["pack_numbers"] = number_packer(launcher.signature)
     if "empty" in again.constants:
         constants["empty"] = checks.allocator(where)
     if way == "backward":

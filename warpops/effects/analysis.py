@@ -10,7 +10,7 @@ from typing import Any
 from ..private import warp_source
 from ..private.warp_source import max_unroll, overwrites_are_copies
 from ..private.warp_types import argument_types
-from .conclude import conclude_array, guard_conditions
+from .conclude import conclude_array
 from .expressions import evaluate
 from .hazards import find_hazards
 from .joins import meet
@@ -57,14 +57,13 @@ def _analyse(kernel: Any, code: Code) -> Effects:
         return _unseen(kernel, arrays)
     end = meet(State(), record.ends(frame))
     rank = None if record.lost_rank else max(record.ranks, default=0)
-    guards = guard_conditions(record)
     compared = _compared(code.body) if record.handles else set()
     hazards = find_hazards(record, rank)
     return Effects(
         file=code.file,
         line=code.first_line,
         tid_rank=rank,
-        arrays={name: conclude_array(record, name, t, rank, end, guards) for name, t in arrays.items()},
+        arrays={name: conclude_array(record, name, t, rank, end) for name, t in arrays.items()},
         hazards=hazards,
         loops=tuple(_loop_needs(loop) for loop in record.run_time.values()),
         remainders=frozenset(record.remainders),

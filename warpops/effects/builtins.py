@@ -12,9 +12,8 @@ from ..private.warp_source import overload
 from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
 from .arguments import Arguments
-from .forms import ALL, NONE, Affine, Arg, Coord, Form, Unknown
+from .forms import ALL, NONE, Affine, Arg, Coord, Unknown
 from .frozen import replace
-from .model import Site
 from .record import Frame, Record
 from .tables import row
 from .values import (
@@ -30,11 +29,8 @@ from .values import (
     Tokens,
     Tuple,
     Value,
-    is_active,
     less,
-    merged,
     tokens_of,
-    traces_of,
 )
 from .wholes import note_change
 
@@ -158,36 +154,24 @@ def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, nod
 def _element(
     record: Record, frame: Frame, name: str, array: Array, arguments: Arguments, node: ast.Call, used: bool
 ) -> Abstract:
-    """An element is read, stored or updated, or a view made."""
+    """An element is read, stored or updated, or a tile of elements, or a view made."""
     form, site = row(name).form, frame.code.site(node)
+    tile = form.startswith("tile")
     rest = [access.as_number(record, frame, value, node) for value in arguments.values if value is not array]
-    count = len(rest) - (0 if form == "view" else 2 if name == "atomic_cas" else 1)
+    count = 0 if tile else len(rest) - (0 if form == "view" else 2 if name == "atomic_cas" else 1)
     forms, tokens = access.indices(record, array, rest[:count], site)
     if form == "view":
         return access.narrow(array, forms) if name == "view" else access.read(record, frame, array, forms, site, tokens)
     value = numbers.mixed(rest[count:], None)
-    if form == "store":
-        access.store(record, array, forms, value, site, tokens)
+    if tile:  # which the threads of a block store together
+        value = replace(value, varies=NONE)
+    if form in ("store", "tile store"):
+        access.store(record, array, forms, value, site, tokens, view=tile)
         return Value()
     if value.active and holds_floats(array.dtype) and not overload(name, ()).differentiable:
         record.warn(numbers.no_adjoint(name, site))
-    return _updated(record, name, array, forms, value, site, tokens, used=used)
-
-
-def _updated(
-    record: Record,
-    name: str,
-    array: Array,
-    forms: tuple[Form, ...],
-    value: Value,
-    site: Site,
-    tokens: Tokens,
-    *,
-    used: bool,
-    view: bool = False,
-) -> Abstract:
-    """What an atomic update returns: Warp's reverse pass doesn't have it, nor passes a gradient through it."""
-    access.update(record, array, forms, name, value, site, tokens, used=used, view=view)
+    access.update(record, array, forms, name, value, site, tokens, used=used, view=tile)
+    # Warp's reverse pass doesn't have what an update returns, nor passes a gradient through it.
     root = next((ref.root for ref in array.refs), "a local array")
     taint = tokens | {Counter(root, site.line)} if used else tokens
     kind, active = known_type(array.dtype), holds_floats(array.dtype)
@@ -219,19 +203,6 @@ def _reads_all(
     result = _plain(record, frame, name, arguments, node, skip=array)
     value = access.read(record, frame, array, (), frame.code.site(node), _tokens(arguments), view=True)
     return replace(value, form=Unknown("a tile"), varies=ALL) if row(name).form == "tile load" else result
-
-
-def _tile_store(
-    record: Record, frame: Frame, name: str, array: Array, arguments: Arguments, node: ast.Call, used: bool
-) -> Abstract:
-    active = any(is_active(v) for v in arguments.values)
-    trace = merged(trace for v in arguments.values for trace in traces_of(v))
-    value = Value(active=active, data=True, tokens=_tokens(arguments), trace=trace)
-    site = frame.code.site(node)
-    if row(name).form == "tile atomic":
-        return _updated(record, name, array, (), value, site, NO_TOKENS, used=used, view=True)
-    access.store(record, array, (), value, site, view=True)
-    return Value()
 
 
 def _tokens(arguments: Arguments) -> Tokens:
@@ -314,8 +285,7 @@ HANDLERS: dict[str, _Handler] = {
 """By the forms of ``tables``."""
 
 _ON_ARRAYS: dict[str, Callable[[Record, Frame, str, Array, Arguments, ast.Call, bool], Abstract]] = {
-    **dict.fromkeys(("store", "view", "atomic"), _element),
+    **dict.fromkeys(("store", "view", "atomic", "tile store", "tile atomic"), _element),
     **dict.fromkeys(("reads", "tile load"), _reads_all),
-    **dict.fromkeys(("tile store", "tile atomic"), _tile_store),
 }
 """By the forms of builtins that touch an array."""

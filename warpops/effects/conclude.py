@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .facts import closure
+from .facts import closure, nonnegative
 from .forms import Affine, Arg, Coord, Covered, Flag, Form, Loop, Shape, Size, bare_coordinate
 from .hazards import first_need, private
 from .indices import axis_use, limit, may_wrap
-from .model import ArrayEffects, Premise, Site
+from .model import ArrayEffects, Limit, Premise, Site
 from .record import Access, Record
-from .state import Condition, Pattern, State
+from .state import Pattern, State
 from .tables import row
 
 
-def conclude_array(
-    record: Record,
-    name: str,
-    warp_type: Any,
-    rank: int | None,
-    end: State,
-    guards: frozenset[Condition],
-) -> ArrayEffects:
+def conclude_array(record: Record, name: str, warp_type: Any, rank: int | None, end: State) -> ArrayEffects:
     """What the run has shown of one array."""
     accesses = record.by_array.get(name, [])
     reads = [access for access in accesses if access.kind == "read"]
@@ -42,10 +35,10 @@ def conclude_array(
         stores=_sites(stores),
         atomics=tuple(dict.fromkeys((a.kind, a.site) for a in atomics)),
         escapes=escapes,
-        axes=tuple(axis_use(name, axis, accesses, guards) for axis in range(ndim)),
+        axes=tuple(axis_use(name, axis, accesses, record.guards) for axis in range(ndim)),
         reads_before_write=_read_first(accesses, reads, rank) if stores and not hidden else None,
         reads_back=reads_back,
-        stored_once=ndim > 0 and not reads_back and _stored_once(record, stores, atomics, rank, end, name),
+        stored_once=ndim > 0 and not reads_back and _stored_once(stores, atomics, rank, end.stores.get(name, 0)),
         filled=filled,
         filled_by=by,
         filled_why=why,
@@ -84,45 +77,27 @@ def _sites(accesses: Sequence[Access]) -> tuple[Site, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Guards
-
-
-def guard_conditions(record: Record) -> frozenset[Condition]:
-    """The bounds checks that every access of the kernel lies behind."""
-    if record.escapes or record.opaque or not record.accesses:
-        return frozenset()
-    common = frozenset.intersection(*(frozenset(access.conditions) for access in record.accesses))
-    return frozenset(c for c in common if c.coords and c.below is not None)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Stores
 
 
-def _stored_once(
-    record: Record, stores: Sequence[Access], atomics: Sequence[Access], rank: int | None, end: State, name: str
-) -> bool:
-    """Whether no element is stored to twice, by one thread or by two."""
+def _stored_once(stores: Sequence[Access], atomics: Sequence[Access], rank: int | None, times: int) -> bool:
+    """Whether no element is stored to twice, by one thread (at most so many ``times``) or by two."""
+    if any(a.view or a.component or a.possible for a in (*stores, *atomics)):
+        return False
     if not stores:
-        return bool(atomics) and not any(a.view or a.possible or a.component for a in atomics)
-    if atomics or rank is None or end.stores.get(name, 0) > 1:
+        return bool(atomics)
+    if atomics or times > 1:
         return False
-    if any(a.view or a.component or a.possible for a in stores):
-        return False
-    if any(not _plain_index(form) for a in stores for form in a.pattern):
-        return False
-    return private(stores, rank) and all(_coordinates_once(a.pattern) for a in stores)
+    plain = all(_plain_index(form) for a in stores for form in a.pattern)
+    return plain and private(stores, rank) and all(_coordinates_once(a.pattern) for a in stores)
 
 
 def _plain_index(form: Form) -> bool:
     """An index that is its coordinate, literal or loop variable: nothing that may be negative and wrap."""
     if not isinstance(form, Affine):
         return False
-    if form.base is None:
-        return form.offset >= 0
-    if isinstance(form.base, Loop):
-        return form.offset == 0 and form.base.nonneg
-    return isinstance(form.base, Coord) and form.offset == 0
+    bare = form.offset == 0 and isinstance(form.base, (Coord, Loop))
+    return (bare or form.base is None) and nonnegative(form)
 
 
 def _coordinates_once(pattern: Pattern) -> bool:
@@ -135,9 +110,8 @@ def _read_first(accesses: Sequence[Access], reads: Sequence[Access], rank: int |
     if not private(accesses, rank):
         return None
     for read in reads:
-        conditions = [c for c in read.conditions if c.below is None]
-        looped = any(loop < 0 for loop in read.loops)
-        if read.first and not read.possible and not conditions and not looped and not read.loops:
+        sure = read.first and not read.possible and not read.loops
+        if sure and all(condition.below is not None for condition in read.conditions):
             return read.site
     return None
 
@@ -147,39 +121,27 @@ def _filled(
 ) -> tuple[bool, tuple[int | None, ...], tuple[Premise, ...], str]:
     """Whether every element is written, by which coordinates, what that supposes, and why."""
     stores = [a for a in accesses if a.kind == "store"]
-    refusal = _unfillable(ndim, accesses, stores, rank, hidden)
-    if refusal is not None:
-        return False, (), (), refusal
-    reasons = []
+    why = _unfillable(ndim, accesses, stores, rank, hidden)
+    if why is not None:
+        return False, (), (), why
+    at = f"at {stores[0].site}"
     for (array, pattern), sizes in end.must.items():
         if array != name:
             continue
         premises = _premises(name, pattern, sizes, rank or 0)
         by = tuple(map(bare_coordinate, pattern))
         if isinstance(premises, str):
-            reasons.append(premises)
+            why = why or premises
         elif not premises:
-            return True, by, (), f"every thread stores its elements, {_at(stores)}"
+            return True, by, (), f"every thread stores its elements, {at}"
         else:
-            said = " and ".join(f"{_side(p.left)} = {_bound_text(p.right)}" for p in premises)
-            return False, by, premises, f"every element is stored only if {said}, {_at(stores)}"
-    if reasons:
-        return False, (), (), f"{reasons[0]}, {_at(stores)}"
-    return False, (), (), f"not every thread surely stores, {_at(stores)}"
-
-
-def _at(stores: Sequence[Access]) -> str:
-    return f"at {stores[0].site}" if stores else "nowhere"
+            said = " and ".join(f"{_side(p.left)} = {Limit(p.right)}" for p in premises)
+            return False, by, premises, f"every element is stored only if {said}, {at}"
+    return False, (), (), f"{why or 'not every thread surely stores'}, {at}"
 
 
 def _side(left: int | tuple[str, int]) -> str:
-    return f"the launch size of coordinate {left}" if isinstance(left, int) else _bound_text(left)
-
-
-def _bound_text(bound: int | str | tuple[str, int]) -> str:
-    if isinstance(bound, tuple):
-        return f"{bound[0]}.shape[{bound[1]}]"
-    return f"'{bound}'" if isinstance(bound, str) else str(bound)
+    return f"the launch size of coordinate {left}" if isinstance(left, int) else str(Limit(left))
 
 
 def _unfillable(

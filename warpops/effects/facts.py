@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .forms import Affine, Arg, Base, Coord, Facts, Loop, Shape, Size
+from .forms import NO_FACTS, Affine, Arg, Base, Coord, Facts, Form, Loop, Shape, Size
 
 _Node = Base | None
 """A number that isn't known; None is 0."""
@@ -76,6 +76,12 @@ class Known:
 def closure(facts: Facts, *asked: Affine) -> Known:
     """The closure of the facts, and of what is known of the numbers asked for."""
     return Known(facts, *asked)
+
+
+def nonnegative(form: Form | None, facts: Facts = NO_FACTS) -> bool:
+    """Whether an index is surely no number below 0."""
+    least = closure(facts, form).least(form) if isinstance(form, Affine) else None
+    return least is not None and least >= 0
 
 
 def follows(facts: Facts, left: Affine, right: Affine) -> bool:

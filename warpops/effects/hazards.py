@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from ..private.warp_types import holds_floats
@@ -10,76 +10,54 @@ from .forms import bare_coordinate
 from .model import Hazard, Site
 from .names import code_of
 from .races import raced, told_apart
-from .record import Access, Record, first_needs
-from .values import Carried, Counter, Held, Left, LocalArrayRead, Need, Through
+from .record import Access, Record, behind, first_needs
+from .values import Carried, Counter, Held, Left, LocalArrayRead, Need, Through, Token
 
 
 def find_hazards(record: Record, rank: int | None) -> tuple[Hazard, ...]:
     """All hazards, in source order, each place and kind once."""
     found: dict[tuple[str, Site], Hazard] = {}
-    steps, doubts = record.reached()
+    for hazard in _hazards(record, rank):
+        known = found.setdefault((hazard.kind, hazard.site), hazard)
+        if hazard.message < known.message:  # of several tokens of a set, the same in every process
+            found[hazard.kind, hazard.site] = hazard
+    return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
+
+
+def _hazards(record: Record, rank: int | None) -> Iterator[Hazard]:
+    steps, doubts = behind(record.stored)
     needs = first_needs(steps)
     for need in needs:
         record.events.setdefault(need.token, need.site)
-
-    def add(kind: str, site: Site, message: str, arrays: tuple[str, ...] = ()) -> None:
-        known = found.get((kind, site))
-        if known is None or message < known.message:  # of several tokens of a set, the same in every process
-            found[(kind, site)] = Hazard(kind, site, message, arrays)
-
-    for doubt in doubts:
+    for doubt in dict.fromkeys(doubts):
         if isinstance(doubt, Through):
             record.run_time[doubt.loop].active = True
         else:
-            add(doubt.kind, doubt.site, doubt.message)
-    _judge_loops(record, needs, add)
+            yield Hazard(doubt.kind, doubt.site, doubt.message)
+    yield from _of_loops(record, needs)
     for token, site in record.events.items():
-        if isinstance(token, Carried):
-            _carried(record, token, site, add)
-        elif isinstance(token, Left):
-            where = record.loop_sites[token.loop]
-            add(
-                "loop-exit",
-                site,
-                f"threads may have left the kernel or function from inside the run-time loop at {where}, and Warp's adjoint "
-                f"goes on for them",
-            )
-        elif isinstance(token, Counter):
-            message = (
-                f"a value returned by an atomic update of '{token.array}' is used; Warp's reverse pass doesn't have it"
-            )
-            add("counter", site, message)
-        elif isinstance(token, LocalArrayRead):
-            add(
-                "local-array",
-                site,
-                "the adjoint needs a value of an array that lives in the thread, and doesn't have it",
-            )
+        yield from _of_token(record, token, site)
     changed = frozenset(record.changed)
     for step in steps if changed else ():
         for token in changed & step.tokens:
             later = next((site for order, site in record.changed[token].items() if order > step.order), None)
             if later is not None:
                 message = f"'{token.name}' is changed here after the adjoint needed it whole at {step.site}"
-                add("component", later, message)
-    needed = record.needed_reads.keys()
+                yield Hazard("component", later, message)
     apart = frozenset().union(*map(told_apart, record.accesses))
     for name, warp_type in record.arrays.items():
         floats = holds_floats(getattr(warp_type, "dtype", None))
-        if name in needed or floats:
-            for kind, site, message in _array_hazards(record, name, rank):
-                add(kind, site, message, (name,))
+        if floats or name in record.needed_reads:
+            for kind, site, message in _of_array(record, name, rank):
+                yield Hazard(kind, site, message, (name,))
         if floats:
-            stores = [access for access in record.by_array.get(name, ()) if access.kind == "store"]
-            race = raced(name, stores, rank, apart)
+            race = raced(name, record.by_array.get(name, ()), rank, apart)
             if race is not None:
-                found.setdefault((race.kind, race.site), race)
-    return tuple(sorted(found.values(), key=lambda h: (h.site.file, h.site.line, h.kind)))
+                yield race
 
 
-def _judge_loops(record: Record, needs: list[Need], add: object) -> None:
+def _of_loops(record: Record, needs: list[Need]) -> Iterator[Hazard]:
     """What the adjoint needs of each loop, and then of what the loop reads: to be made again from that."""
-    assert callable(add)
     held: dict[Held, Need] = {}
     for need in needs:
         if isinstance(need.token, Carried) and need.token.loop in record.run_time:
@@ -92,60 +70,65 @@ def _judge_loops(record: Record, needs: list[Need], add: object) -> None:
             early = held.get(token)
             if early is not None and early.order < loop.order:
                 loop.before.add(token.name)
-                add(
-                    "loop-product",
-                    early.site,
+                message = (
                     f"the adjoint needs the value of '{token.name}' here, and has what the run-time loop at "
-                    f"{loop.code.site(loop.node)} makes of it",
+                    f"{loop.code.site(loop.node)} makes of it"
                 )
+                yield Hazard("loop-product", early.site, message)
         if loop.inside or loop.after or (loop.left and loop.active):
             for read, site in loop.reads.items():
                 record.events.setdefault(read, site)
 
 
-def _carried(record: Record, token: Carried, site: Site, add: object) -> None:
-    assert callable(add)
-    where = record.loop_sites.get(token.loop)
-    kind = "while" if token.loop in record.while_loops else "loop-product"
-    loop = f"the run-time loop at {where}" if where is not None else "a run-time loop"
-    add(
-        kind,
-        site,
-        f"the adjoint needs the value of '{token.name}', which {loop} assigns, and Warp doesn't replay the loop (one that it "
-        f"unrolls is right: bounds known when the kernel is built, at most max_unroll turns)",
-    )
+def _of_token(record: Record, token: Token, site: Site) -> Iterator[Hazard]:
+    """Of what is behind a value that the adjoint first needs here."""
+    if isinstance(token, Carried):
+        where = record.loop_sites.get(token.loop)
+        loop = f"the run-time loop at {where}" if where is not None else "a run-time loop"
+        message = (
+            f"the adjoint needs the value of '{token.name}', which {loop} assigns, and Warp doesn't replay the loop (one "
+            f"that it unrolls is right: bounds known when the kernel is built, at most max_unroll turns)"
+        )
+        yield Hazard("while" if token.loop in record.while_loops else "loop-product", site, message)
+    elif isinstance(token, Left):
+        message = (
+            f"threads may have left the kernel or function from inside the run-time loop at "
+            f"{record.loop_sites[token.loop]}, and Warp's adjoint goes on for them"
+        )
+        yield Hazard("loop-exit", site, message)
+    elif isinstance(token, Counter):
+        message = (
+            f"a value returned by an atomic update of '{token.array}' is used; Warp's reverse pass doesn't have it"
+        )
+        yield Hazard("counter", site, message)
+    elif isinstance(token, LocalArrayRead):
+        message = "the adjoint needs a value of an array that lives in the thread, and doesn't have it"
+        yield Hazard("local-array", site, message)
 
 
-def _array_hazards(record: Record, name: str, rank: int | None) -> Iterable[tuple[str, Site, str]]:
+def _of_array(record: Record, name: str, rank: int | None) -> Iterator[tuple[str, Site, str]]:
     accesses = record.by_array.get(name, [])
     writes = [access for access in accesses if access.kind != "read"]
     reads = [access for access in accesses if access.kind == "read"]
     shared = bool(writes and reads) and not private(accesses, rank)
     if shared:
-        site = next((read.site for read in reads), writes[0].site)
+        site = reads[0].site
         yield "shared", site, f"'{name}' is read here, and written at {writes[0].site}, maybe by another thread"
     stores = [access for access in writes if access.kind == "store"]
     update = next((access for access in writes if access.kind != "store"), None)
     if stores and update and any(access.active for access in writes) and not private(writes, rank):
-        yield (
-            "shared",
-            stores[0].site,
-            f"'{name}' is stored to here, and updated at {update.site}, maybe by another thread",
-        )
-    yield from _replay_hazards(record, name, writes, reads)
+        site = stores[0].site
+        yield "shared", site, f"'{name}' is stored to here, and updated at {update.site}, maybe by another thread"
+    yield from _of_replays(record, name, writes, reads)
     if shared:
         return  # what another thread leaves there says all
-    before, after = first_need(record, name, "before"), first_need(record, name, "after")
     for token, site in record.needed_reads.get(name, ()):
         if token.after and token in record.overwritten:
             again = record.overwritten[token]
             yield "restored", again, f"'{name}' is stored to again after its value was used at {site}"
             return
-    if (
-        before is not None
-        and after is not None
-        and any(not write.inside or _in_turns(record, write) for write in writes)
-    ):
+    before, after = first_need(record, name, "before"), first_need(record, name, "after")
+    if before and after and any(not write.inside or _in_turns(record, write) for write in writes):
         yield "overwritten", after, f"'{name}' is needed both as it was (at {before}) and as the kernel left it"
 
 
@@ -157,36 +140,36 @@ def first_need(record: Record, name: str, state: Literal["before", "after"]) -> 
     return None
 
 
-def _replay_hazards(
+def _of_replays(
     record: Record, name: str, writes: list[Access], reads: list[Access]
-) -> Iterable[tuple[str, Site, str]]:
+) -> Iterator[tuple[str, Site, str]]:
     """The adjoint calls functions again, stores and all, from what the array held before the launch; the kernel's own
     stores it leaves out. In a function it then reads what the last call has left."""
     inside = next((write for write in writes if write.inside), None)
-    before = next((site for token, site in record.needed_reads.get(name, ()) if not token.after), None)
-    needed = before or next((site for _, site in record.needed_reads.get(name, ())), None)
-    if inside is None or needed is None:
+    needed = record.needed_reads.get(name, ())
+    before = next((site for token, site in needed if not token.after), None)
+    if inside is None or not needed:
         return
     repeated = next((write for write in writes if write.inside and _in_turns(record, write)), None)
-    if repeated is not None:
-        message = f"the adjoint needs '{name}' as it was at each turn of a loop, and what a function stores to it"
-        yield "replayed", needed, f"{message} (at {repeated.site}) isn't repeated there"
-        return
     outside = next((write for write in writes if not write.inside), None)
-    if outside is not None:
-        yield (
-            "replayed",
-            needed,
+    if repeated is not None:
+        message = (
+            f"the adjoint needs '{name}' as it was at each turn of a loop, and what a function stores to it (at "
+            f"{repeated.site}) isn't repeated there"
+        )
+    elif outside is not None:
+        message = (
             f"the adjoint needs '{name}', and repeats what a function stores to it (at {inside.site}) without what the "
-            f"kernel itself does (at {outside.site})",
+            f"kernel itself does (at {outside.site})"
         )
     elif before is not None and any(read.inside for read in reads):
-        yield (
-            "replayed",
-            before,
+        message = (
             f"'{name}' is needed as it was before a function stored to it (at {inside.site}), and the adjoint has it as "
-            f"the function left it",
+            f"the function left it"
         )
+    else:
+        return
+    yield "replayed", before or needed[0][1], message
 
 
 def _in_turns(record: Record, write: Access) -> bool:

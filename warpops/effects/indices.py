@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+import dataclasses
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
-from .facts import Known, closure
+from .facts import Known, closure, nonnegative
 from .forms import (
     NO_FACTS,
     Affine,
@@ -69,8 +70,7 @@ def limit(bound: Shape | Arg | int | None, offset: int = 0) -> Limit:
 def may_wrap(form: Form, facts: Facts) -> bool:
     """Whether an index may be negative."""
     if isinstance(form, Affine):
-        least = closure(facts, form).least(form)
-        return least is None or least < 0
+        return not nonnegative(form, facts)
     if isinstance(form, OneOf):
         return any(may_wrap(one, facts) for one in form.forms)
     return isinstance(form, Unknown) or (isinstance(form, Clamped) and (not form.low or form.turns is not None))
@@ -131,7 +131,7 @@ class _Axis:
             behind = access.possible or any(c.coords and (c.partial or c not in self.guards) for c in access.conditions)
             self.coordinates[coordinate] = self.coordinates.get(coordinate, True) and behind
         if isinstance(form, OneOf):
-            for one in form.forms:
+            for one in sorted(form.forms, key=repr):  # the same in every process
                 self._index(one, access if form.sure else replace(access, possible=True), line, one_of=True)
         else:
             self._index(form, access, line)
@@ -167,7 +167,7 @@ class _Axis:
             if not below:
                 # Where a condition keeps it from being negative it is a neighbour that the coordinate stands for.
                 doubtful = _limits(access) is None and least is not None and least >= 0
-                self._below(access, base.axis, max(form.offset, 0) if doubtful else form.offset)
+                self._below(access, Below(base.axis, max(form.offset, 0) if doubtful else form.offset))
         elif isinstance(base, Shape):
             if base == self.size.base and form.offset < 0:
                 self._need(access, known, (1 - form.offset) // 2)
@@ -202,20 +202,13 @@ class _Axis:
 
     def _scaled(self, form: Scaled, access: Access) -> None:
         """``2 * i + 1``, ``i // 2``: how far it reaches is known where nothing but bounds of coordinates decides."""
-        c, (f, d, offset) = form.coordinate.axis, (form.factor, form.divisor, form.offset)
-        inside = f <= d and offset == 0
+        below = Below(form.coordinate.axis, form.offset, factor=form.factor, divisor=form.divisor)
+        inside = form.factor <= form.divisor and form.offset == 0
         self.clamped, self.offset = self.clamped or inside, self.offset or not inside
-        limits = _limits(access)
-        index = f"{f} * {{}}" if d == 1 else f"{{}} // {d}" if f == 1 else f"{{}} // {d} * {f}"
-        index = index.format(f"coordinate {c}") + (f" + {offset}" if offset else "")
-        if limits is None or access.loops or any(not condition.coords for condition in access.conditions):
-            doubt = f"indexed by {index} under a condition (line {access.site.line})"
-            self.below[Below(c, offset, (), doubt, f, d)] = None
-            return
-        bounds = {limit(size.bound, size.offset) for size in limits if size.coordinate == c}
-        self.below[Below(c, offset, tuple(sorted(bounds, key=repr)), "", f, d)] = None
-        if d == 1 and not bounds and not limits:
-            self.multiples.setdefault((c, f), set()).add(offset)
+        sure = not access.loops and all(condition.coords for condition in access.conditions)
+        self._below(access, below, sure=sure)
+        if sure and form.divisor == 1 and _limits(access) == frozenset():
+            self.multiples.setdefault((below.coordinate, form.factor), set()).add(form.offset)
 
     def _neighbour(self, form: Affine, known: Known, access: Access) -> None:
         """``i + 1`` fixes no size, unless conditions keep it in bounds of some."""
@@ -236,18 +229,17 @@ class _Axis:
             self.uncovered[f"kept {'above 0' if form.low else 'below a bound'} only {line}"] = None
             return
         self.clamped = True
-        chosen = [b for b in form.bounds if isinstance(b.base, Coord)]
-        uniform = [b for b in form.bounds if not isinstance(b.base, (Coord, Loop))]
+        own = [(b.base.axis, b.offset - 1) for b in form.bounds if isinstance(b.base, Coord)]
+        less = own[0][1] if len(own) == 1 else 0  # bounds of the coordinate where there is one, else of the index
+        uniform = [
+            limit(b.base, b.offset - less) for b in form.bounds if b.base is None or isinstance(b.base, (Shape, Arg))
+        ]
         if kept:
             pass
-        elif len(chosen) == 1:
-            (own,) = chosen
-            assert isinstance(own.base, Coord)
-            more = [limit(b.base, b.offset + 1 - own.offset) for b in uniform if isinstance(b.base, (Shape, Arg))]
-            more += [Limit(b.offset + 1 - own.offset) for b in uniform if b.base is None]
-            self._below(access, own.base.axis, own.offset - 1, more)
+        elif len(own) == 1:
+            self._below(access, Below(*own[0]), uniform)
         elif uniform:
-            names = " and ".join(sorted(map(_bound_name, uniform)))
+            names = " and ".join(sorted(map(str, uniform)))
             self.uncovered[f"kept below {names} only {line}"] = None
         else:
             self.uncovered[f"computed: one of several coordinates, or a loop's variable {line}"] = None
@@ -275,28 +267,33 @@ class _Axis:
         else:
             self.uncovered[f"indexed by a loop's variable plus {form.offset} {line}"] = None
 
-    def _below(self, access: Access, coordinate: int, offset: int, more: Sequence[Limit] = ()) -> None:
+    def _below(self, access: Access, below: Below, more: Iterable[Limit] = (), *, sure: bool = True) -> None:
         """An index by a coordinate: surely by all threads below certain bounds, or by some that can't be told."""
-        limits = _limits(access)
-        if limits is None:
-            by = f"coordinate {coordinate}" + (f" {'+' if offset > 0 else '-'} {abs(offset)}" if offset else "")
-            doubt = f"indexed by {by} under a condition (line {access.site.line})"
-            self.below[Below(coordinate, offset, (), doubt)] = None
-            return
-        bounds = {*more, *(limit(size.bound, size.offset) for size in limits if size.coordinate == coordinate)}
-        self.below[Below(coordinate, offset, tuple(sorted(bounds, key=repr)))] = None
+        bounds = _bounds(access, more, below.coordinate) if sure else None
+        if bounds is None:
+            doubt = f"indexed by {below.index} under a condition (line {access.site.line})"
+            below = dataclasses.replace(below, doubt=doubt)
+        elif bounds:
+            below = dataclasses.replace(below, bounds=bounds)
+        self.below[below] = None
 
     def _need(self, access: Access, known: Known, size: int) -> None:
         """The axis must have so many elements, where a thread gets there."""
         if known.less(Affine(None, size - 1), self.size):
             return
-        limits = _limits(access)
-        if limits is None or access.loops or any(not c.coords and not c.data for c in access.conditions):
-            doubt = f"kept inside an axis that takes at least {size} for that (line {access.site.line})"
-            self.needs[Need(size, (), doubt)] = None
-            return
-        bounds = {limit(bound.bound, bound.offset) for bound in limits}
-        self.needs[Need(size, tuple(sorted(bounds, key=repr)))] = None
+        sure = not access.loops and all(condition.coords or condition.data for condition in access.conditions)
+        bounds = _bounds(access) if sure else None
+        doubt = f"kept inside an axis that takes at least {size} for that (line {access.site.line})"
+        self.needs[Need(size, bounds or (), doubt if bounds is None else "")] = None
+
+
+def _bounds(access: Access, more: Iterable[Limit] = (), coordinate: int | None = None) -> tuple[Limit, ...] | None:
+    """The bounds (of one coordinate) under which threads get to an access, in order; None where more decides."""
+    limits = _limits(access)
+    if limits is None:
+        return None
+    own = {limit(size.bound, size.offset) for size in limits if coordinate in (None, size.coordinate)}
+    return tuple(sorted(own.union(more), key=repr))
 
 
 def _limits(access: Access) -> frozenset[Size] | None:
@@ -325,12 +322,3 @@ def _in_any_case(branches: list[frozenset[tuple[object, ...]]]) -> bool:
         grown = not found <= known
         known |= found
     return frozenset() in known
-
-
-def _bound_name(bound: Affine) -> str:
-    base = bound.base
-    text = f"{base.array}.shape[{base.axis}]" if isinstance(base, Shape) else ""
-    text = f"'{base.name}'" if isinstance(base, Arg) else text
-    if not text:
-        return str(bound.offset)
-    return text + (f" {'+' if bound.offset > 0 else '-'} {abs(bound.offset)}" if bound.offset else "")

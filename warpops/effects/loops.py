@@ -22,10 +22,9 @@ from .frozen import replace
 from .joins import join, leave_loop, meet_must, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
 from .names import Code
-from .ranges import loop_variable, range_arguments
+from .ranges import loop_variable, range_arguments, strides
 from .record import Frame, Head, LoopContext, Record
 from .state import State
-from .strides import strides
 from .values import (
     NO_TOKENS,
     Abstract,

@@ -67,6 +67,17 @@ class Limit:
     base: str | tuple[str, int] | int
     offset: int = 0
 
+    def __str__(self) -> str:
+        base = f"'{self.base}'" if isinstance(self.base, str) else str(self.base)
+        if isinstance(self.base, tuple):
+            base = f"{self.base[0]}.shape[{self.base[1]}]"
+        return base + added(self.offset)
+
+
+def added(offset: int) -> str:
+    """What is added to an index, as text."""
+    return f" {'+' if offset > 0 else '-'} {abs(offset)}" if offset else ""
+
 
 @dataclass(frozen=True)
 class Below:
@@ -81,6 +92,14 @@ class Below:
     doubt: str = ""
     factor: int = 1
     divisor: int = 1
+
+    @property
+    def index(self) -> str:
+        """The index, as text."""
+        factor = f"{self.factor} * " if self.factor > 1 and self.divisor == 1 else ""
+        divisor = f" // {self.divisor}" if self.divisor > 1 else ""
+        times = f" * {self.factor}" if self.factor > 1 and divisor else ""
+        return f"{factor}coordinate {self.coordinate}{divisor}{times}{added(self.offset)}"
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ class Reader(ast.NodeVisitor):
     def found(self) -> dict[str, Any]:
         """What ``Code`` keeps of it."""
         return {
+            "bound": frozenset(self.here.bound),
             "stored_into": frozenset(self.here.parts),
             "changed": frozenset(self.here.parts | self.here.drawn),
             "written": frozenset(self.here.parts | self.here.updated),
@@ -214,6 +215,8 @@ class Code:
     file: str
     first_line: int
     lines: tuple[str, ...]
+    bound: frozenset[str]
+    """Variables that are assigned somewhere."""
     stored_into: frozenset[str]
     """Names of which a component, element or field is assigned somewhere."""
     changed: frozenset[str]

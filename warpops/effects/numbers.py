@@ -8,9 +8,8 @@ from typing import Any
 
 from ..private.warp_source import Overload, overload
 from ..private.warp_types import holds_floats
-from .facts import closure
+from .facts import nonnegative
 from .forms import (
-    NO_FACTS,
     NO_TRUTH,
     NONE,
     Affine,
@@ -284,8 +283,7 @@ def _as_clamped(form: Form | None) -> Clamped | None:
         parts = [part for one in form.forms if (part := _as_clamped(one)) is not None]
         return Clamped(all(part.low for part in parts), frozenset.intersection(*(part.bounds for part in parts)))
     if isinstance(form, Affine):
-        least = closure(NO_FACTS, form).least(form)
-        return Clamped(least is not None and least >= 0, frozenset({_after(form)}))
+        return Clamped(nonnegative(form), frozenset({_after(form)}))
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from .facts import closure
@@ -23,7 +23,7 @@ from .forms import (
     varies,
 )
 from .indices import limit
-from .model import Hazard, Premise
+from .model import Hazard, Premise, Site
 from .record import Access
 from .state import Condition
 
@@ -33,50 +33,51 @@ def told_apart(access: Access) -> Coordinates:
     return access.varies.union(*map(varies, access.pattern), *(c.varies for c in access.conditions))
 
 
-def raced(name: str, stores: Sequence[Access], rank: int | None, apart: Coordinates) -> Hazard | None:
+def raced(name: str, accesses: Iterable[Access], rank: int | None, apart: Coordinates) -> Hazard | None:
     """Where threads store to one element of an array, surely or as it seems; None where nothing says so.
 
     A store whose index tells its thread is alone in it. One that leaves a coordinate out, or makes one index of several
     coordinates, isn't, unless a condition on that coordinate may choose one thread of them. A coordinate that nothing in the
     kernel depends on (it isn't ``apart``) says that there is one thread.
     """
-    if not rank:
-        return None
-
-    def found(store: Access, more: str, unless: Premise | None = None, late: bool = False) -> Hazard:
-        text = f"several threads {'may ' if more else ''}store to one element of '{name}'{more}"
-        message = f"{text}, and the adjoint takes any of them"
-        return Hazard("shared", store.site, message, (name,), unless, late)
-
+    stores = [access for access in accesses if access.kind == "store" and access.active and not access.possible]
     later: Hazard | None = None
-    flowing = [store for store in stores if store.active and not store.possible]
-    for store in flowing:
+    for site, more, unless, late in _races(stores, rank, apart) if rank else ():
+        message = f"several threads {'may ' if more else ''}store to one element of '{name}'{more}"
+        race = Hazard("shared", site, f"{message}, and the adjoint takes any of them", (name,), unless, late)
+        if not late:
+            return race
+        later = later or race
+    return later
+
+
+def _races(stores: Sequence[Access], rank: int, apart: Coordinates) -> Iterator[tuple[Site, str, Premise | None, bool]]:
+    """By the site: what makes it no more than likely, the size under which there is none, and whether most have that."""
+    for store in stores:
         shared = [coordinate for coordinate in apart if coordinate < rank and _shares(store, coordinate)]
         if shared:
             sure = any(not _under(store, coordinate) for coordinate in shared)
-            return found(store, "" if sure else " (under a condition on data)")
-    for store in flowing:
+            yield store.site, "" if sure else " (under a condition on data)", None, False
+    for store in stores:
         for coordinate in range(rank):
             axis = _merging(store, coordinate)
             if axis is not None:
                 form, unless = store.pattern[axis], _turn(store.pattern[axis])
                 around = isinstance(form, Clamped) and form.at_once
                 late = unless is not None and isinstance(unless.right, tuple) and not around
-                race = found(store, f" ({_described(form, axis)})", unless, late)
-                if not late:
-                    return race
-                later = later or race
-    for one, other in combinations(flowing, 2):
+                yield store.site, f" ({_described(form, axis)})", unless, late
+    for one, other in combinations(stores, 2):
         if _meet(one, other, rank):
-            return found(one, f" (here and at {other.site})")
-    return later
+            yield one.site, f" (here and at {other.site})", None, False
 
 
 def _shares(store: Access, coordinate: int) -> bool:
     """Whether threads that differ in a coordinate alone store to the same element."""
     if any(_tells(form, coordinate) for form in store.pattern) or not _plain(store.pattern):
         return False
-    return _free(store, coordinate)
+    if _chosen_by(_under(store, coordinate)):
+        return False
+    return not closure(store.facts, Affine(Coord(coordinate))).pinned(Coord(coordinate))
 
 
 def _tells(form: Form, coordinate: int) -> bool:
@@ -103,13 +104,6 @@ def _pinned(store: Access) -> bool:
     )
 
 
-def _free(store: Access, coordinate: int) -> bool:
-    """Whether the conditions of a store leave more than one thread along a coordinate, for all that is known."""
-    if _chosen_by(_under(store, coordinate)):
-        return False
-    return not closure(store.facts, Affine(Coord(coordinate))).pinned(Coord(coordinate))
-
-
 def _under(store: Access, coordinate: int) -> list[Condition]:
     """The conditions on a coordinate that say more than how it compares."""
     return [c for c in store.conditions if coordinate in c.varies and not c.exact]
@@ -125,7 +119,8 @@ def _merging(store: Access, coordinate: int) -> int | None:
     axes = [axis for axis, form in enumerate(store.pattern) if coordinate in varies(form)]
     if len(axes) != 1 or not _plain(store.pattern):
         return None
-    if _chosen_by([c for c in _choosing(store) if coordinate in c.varies]):
+    # Bounds checks choose no thread, nor does a loop's condition, at each turn.
+    if _chosen_by([c for c in store.conditions if coordinate in c.varies and c.below is None and not c.turn]):
         return None
     form = store.pattern[axes[0]]
     stride = _stride(form)
@@ -152,7 +147,7 @@ def _ends_before(form: Form, stride: Stride, facts: Facts) -> bool:
 def _described(form: Form, axis: int) -> str:
     stride = _stride(form)
     if stride is not None:
-        base = stride.step if isinstance(stride.step, int) else limit(stride.step).base
+        base = limit(stride.step).base
         step = f"{base[0]}.shape[{base[1]}]" if isinstance(base, tuple) else base
         return f"index {axis} begins at coordinate {stride.coordinate} and goes on by {step}"
     return form.reason.removeprefix("computed: ") if isinstance(form, Unknown) else f"index {axis}"
@@ -168,11 +163,6 @@ def _turn(form: Form) -> Premise | None:
     (divisor,) = form.bounds
     assert isinstance(divisor.base, (Shape, Arg))
     return Premise(form.turns.axis, limit(divisor.base).base)
-
-
-def _choosing(store: Access) -> list[Condition]:
-    """The conditions that aren't bounds checks, nor a loop's at each turn."""
-    return [condition for condition in store.conditions if condition.below is None and not condition.turn]
 
 
 def _meet(one: Access, other: Access, rank: int) -> bool:

@@ -1,20 +1,14 @@
-"""The variable of a loop over a range: what its bounds and its step say of it."""
+"""What the turns of a loop make of its variable, and of those that each turn steps once."""
 
 from __future__ import annotations
 
 import ast
 
 from .access import number
-from .forms import (
-    Affine,
-    Coord,
-    Form,
-    Loop,
-    Shape,
-    literal,
-)
+from .facts import nonnegative
+from .forms import Affine, Arg, Coord, Form, Loop, Shape, Stride, literal
+from .names import Reader
 from .record import Frame, Record
-from .strides import stride as stride_of
 from .values import Value
 
 
@@ -28,24 +22,70 @@ def range_arguments(record: Record, frame: Frame, node: ast.expr) -> list[Value]
 
 def loop_variable(loop: int, forms: list[Form | None]) -> Loop:
     """The variable of ``range(*forms)``."""
-    start = forms[0] if len(forms) > 1 else Affine(None, 0)
-    stop = forms[1] if len(forms) > 1 else forms[0]
+    start, stop = forms[:2] if len(forms) > 1 else (Affine(None, 0), forms[0])
     step = forms[2] if len(forms) > 2 else Affine(None, 1)
-    stride = literal(step) if isinstance(step, Affine) else None
-    first = literal(start) if isinstance(start, Affine) else None
+    by, first, last = literal(step), literal(start), literal(stop)
     grows = isinstance(step, Affine) and isinstance(step.base, Shape) and step.offset >= 0
-    if stride == 0 or (stride is None and not grows):
-        return Loop(loop, stride=stride_of(start, step))
-    if stride is not None and stride < 0:
-        last = literal(stop) if isinstance(stop, Affine) else None
+    if by == 0 or (by is None and not grows):
+        return Loop(loop, stride=stride(start, step))
+    if by is not None and by < 0:
         upper = Affine(start.base, start.offset + 1) if isinstance(start, Affine) else None
-        full = stride == -1 and last == -1
+        full = by == -1 and last == -1
         return Loop(loop, upper, first, full, last is not None and last >= -1, direction=-1)
     upper = stop if isinstance(stop, Affine) else None
-    nonneg = (first is not None and first >= 0) or (
-        isinstance(start, Affine)
-        and start.offset >= 0
-        and (isinstance(start.base, (Coord, Shape)) or (isinstance(start.base, Loop) and start.base.nonneg))
-    )
-    on = stride_of(start, step) if stride != 1 else None
-    return Loop(loop, upper, first, first == 0 and stride == 1, nonneg, direction=1, stride=on)
+    on = stride(start, step) if by != 1 else None
+    return Loop(loop, upper, first, first == 0 and by == 1, nonnegative(start), direction=1, stride=on)
+
+
+def stride(start: Form | None, step: Form | None) -> Stride | None:
+    """How an index goes on that begins at ``start``; None where that is no coordinate, or the step isn't known."""
+    if not isinstance(start, Affine) or not isinstance(start.base, Coord) or not isinstance(step, Affine):
+        return None
+    if isinstance(step.base, (Arg, Shape)) and step.offset == 0:
+        return Stride(start.base.axis, step.base)
+    return Stride(start.base.axis, step.offset) if step.base is None else None
+
+
+def strides(record: Record, frame: Frame, node: ast.For | ast.While, names: set[str]) -> dict[str, Stride]:
+    """The variables that each turn of a loop steps once: ``k += n``. Not where one turn is all: ``while k < n``."""
+    found: dict[str, Stride] = {}
+    for name, step, used in frame.code.ask(_steps, node):
+        start = frame.env.get(name)
+        if name not in names or used & names or not isinstance(start, Value) or not isinstance(start.form, Affine):
+            continue
+        record.silent += 1
+        on = stride(start.form, number(record, frame, step).form)
+        record.silent -= 1
+        if on is not None:
+            found[name] = on
+    return found
+
+
+def _steps(node: ast.For | ast.While) -> list[tuple[str, ast.expr, set[str]]]:
+    """The variables that one statement of a loop's body steps and no other assigns, the steps, and what those read."""
+    found = []
+    for statement in node.body:
+        name, step = _stepped(statement)
+        if step is None or (statement is node.body[-1] and _is_below(node, name, step)):
+            continue
+        if name not in Reader(s for s in node.body if s is not statement).here.assigned:
+            found.append((name, step, {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}))
+    return found
+
+
+def _is_below(loop: ast.For | ast.While, name: str, limit: ast.expr) -> bool:
+    """Whether a loop goes on while a variable is below a limit."""
+    return isinstance(loop, ast.While) and ast.unparse(loop.test) == f"{name} < {ast.unparse(limit)}"
+
+
+def _stepped(statement: ast.stmt) -> tuple[str, ast.expr | None]:
+    """The variable that ``k += step`` or ``k = k + step`` steps, and the step."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        return statement.target.id, statement.value if isinstance(statement.op, ast.Add) else None
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    left = value.left if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) else None
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if isinstance(left, ast.Name) and isinstance(target, ast.Name) and left.id == target.id:
+        assert isinstance(value, ast.BinOp)
+        return target.id, value.right
+    return "", None

@@ -337,9 +337,13 @@ class Record:
                 found.setdefault(token.array, []).append((token, site))
         return found
 
-    def reached(self) -> tuple[list[Needs], list[Doubt | Through]]:
-        """What holds of the values that reach memory: what all that their gradients go through needs, in order."""
-        return behind(self.stored)
+    @cached_property
+    def guards(self) -> frozenset[Condition]:
+        """After the run: the bounds checks that every access of the kernel lies behind."""
+        if self.escapes or self.opaque or not self.accesses:
+            return frozenset()
+        common = frozenset.intersection(*(frozenset(access.conditions) for access in self.accesses))
+        return frozenset(c for c in common if c.coords and c.below is not None)
 
 
 def behind(traces: Iterable[Trace], seen: dict[Trace, None] | None = None) -> tuple[list[Needs], list[Doubt | Through]]:

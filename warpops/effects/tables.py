@@ -60,6 +60,10 @@ def _terms(**by_parameter: str) -> dict[str, str]:
     return by_parameter
 
 
+def _chosen(test: str) -> dict[str, str]:
+    return _terms(a=f"where({test}, d_a, 0.0)", b=f"where({test}, 0.0, d_b)")
+
+
 _PLAIN = Row()
 _LINEAR = Row(needs="nothing", tangent="linear")
 _UNIT = "clamp((x - a) / (b - a), 0.0, 1.0)"
@@ -80,16 +84,8 @@ ROWS: dict[str, Row] = {
     # Choices, bounds, operators
     "where": Row("choice", tangent="linear"),
     "select": Row("choice"),
-    "min": Row(
-        "bounds",
-        tangent=_terms(a="where(a < b or isnan(b), d_a, 0.0)", b="where(a < b or isnan(b), 0.0, d_b)"),
-        by_component=True,
-    ),
-    "max": Row(
-        "bounds",
-        tangent=_terms(a="where(a > b or isnan(b), d_a, 0.0)", b="where(a > b or isnan(b), 0.0, d_b)"),
-        by_component=True,
-    ),
+    "min": Row("bounds", tangent=_chosen("a < b or isnan(b)"), by_component=True),
+    "max": Row("bounds", tangent=_chosen("a > b or isnan(b)"), by_component=True),
     "clamp": Row(
         "bounds",
         tangent=_terms(

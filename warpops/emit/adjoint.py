@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..arguments.call import measure
-from ..plan.model import Slot
+from ..plan.model import OpPlan, Slot
 from ..private import torch_guards
 from . import checks
 from .forward import number
@@ -52,8 +51,7 @@ def write_prepare(w: Writer) -> None:
             if slot.role == "inout" or slot.saved:
                 absent = f"{w.torch}.zeros_like({slot.name}, {dense})"
             elif not slot.null_adjoint_safe:
-                device = ", device" if plan.device_argument else ""
-                absent = f"{w.provide(f'zeros_of_{slot.name}', _zeros_of(w, slot))}({w.values()}{device})"
+                absent = w.ask(f"zeros_of_{slot.name}", _zeros_of, slot, device=True)
             if absent == "None":
                 text.add(f"{grad} = None if {grad} is None else {made}")
                 continue
@@ -82,14 +80,11 @@ def _as_before(w: Writer, slot: Slot) -> str:
     return f"{w.torch}.full_like({slot.name}, {number(slot.fill)})"
 
 
-def _zeros_of(w: Writer, slot: Slot) -> Callable[..., torch.Tensor]:
-    def zeros(values: dict[str, Any], device: Any = None) -> torch.Tensor:
-        found = measure(w.op, w.plan, values, device)
-        shape = (*found.shapes[slot.name], *(slot.leaf.component or ()))
-        assert slot.leaf.scalar is not None
-        return torch.zeros(shape, dtype=slot.leaf.scalar.dtype, device=found.device)
-
-    return zeros
+def _zeros_of(op: str, plan: OpPlan, slot: Slot, values: dict[str, Any], device: Any = None) -> torch.Tensor:
+    found = measure(op, plan, values, device)
+    assert slot.leaf.scalar is not None
+    shape = (*found.shapes[slot.name], *(slot.leaf.component or ()))
+    return torch.zeros(shape, dtype=slot.leaf.scalar.dtype, device=found.device)
 
 
 def zero_gradients(w: Writer) -> None:

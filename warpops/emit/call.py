@@ -173,10 +173,12 @@ def _return(w: OpWriter, call: str) -> None:
     w.text.add(f"return {'results' if w.plan.results else 'None'}")
 
 
+def _if_given(slot: Slot, text: str) -> str:
+    return f"({slot.name} is not None and {text})" if slot.optional else text
+
+
 def _wants_grad(w: OpWriter, slots: Sequence[Slot]) -> str:
-    parts = [
-        f"({s.name} is not None and {s.name}.requires_grad)" if s.optional else f"{s.name}.requires_grad" for s in slots
-    ]
+    parts = [_if_given(s, f"{s.name}.requires_grad") for s in slots]
     enabled = f"{w.use('grad_enabled')}()"
     return f"{enabled} and {parts[0]}" if len(parts) == 1 else f"{enabled} and ({' or '.join(parts)})"
 
@@ -189,9 +191,6 @@ def _guards(w: OpWriter) -> None:
     guarded = [s for s in plan.inputs if s.is_array and (s.role == "mutated" or not plan.results)]
     w.text.add(f"if {_wants_grad(w, guarded)}:")
     w.text.add(f"    {w.use('refuse_mutation')}({tuple_of(w.plan.arguments)})")
-    negated = [f"{s.name}.is_neg()" for s in plan.mutated]
-    negated = [
-        f"({s.name} is not None and {n})" if s.optional else n for s, n in zip(plan.mutated, negated, strict=True)
-    ]
+    negated = [_if_given(s, f"{s.name}.is_neg()") for s in plan.mutated]
     w.text.add(f"if {' or '.join(negated)}:")
     w.text.add(f"    return {w.use('resolve_negated')}({tuple_of(w.plan.arguments)})")

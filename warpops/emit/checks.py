@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..arguments import call, overlap
-from ..arguments.call import device_of, fresh_shape, launch_size
+from ..arguments import overlap
+from ..arguments.call import bind_sizes, device_of, fresh_shape, launch_size
 from ..arguments.handle import check_handle
 from ..arguments.kinds import check_slot
 from ..arguments.number import converted
@@ -108,7 +108,7 @@ def find_device(w: Writer) -> str:
     required = [slot for slot in w.plan.given_arrays if not slot.optional]
     if not required:
         device = w.text.local("where")
-        w.text.add(f"{device} = {w.provide('device_of', partial(device_of, w.op, w.plan))}({w.values()}, device)")
+        w.text.add(f"{device} = {w.ask('device_of', device_of, device=True)}")
         return device
     device = f"{required[0].name}.device"
     if len(w.plan.given_arrays) == 1:
@@ -134,22 +134,20 @@ def check_handles(w: Writer, device: str) -> None:
 
 def check_mutated(w: Writer) -> None:
     if w.plan.mutated:
-        check = w.provide("check_mutated", partial(overlap.check_mutated, w.op, w.plan))
-        w.text.add(f"{check}({w.values()})")
+        w.text.add(w.ask("check_mutated", overlap.check_mutated))
 
 
 def check_memories(w: Writer) -> None:
     """A remembered launch sees a null pointer itself."""
     arrays = ", ".join(slot.name for slot in w.plan.given_arrays)
     w.text.add(f"if {w.provide('doubtful', overlap.doubtful)}({arrays}):")
-    w.text.add(f"    {w.provide('check_memories', partial(overlap.check_memories, w.op, w.plan))}({w.values()})")
+    w.text.add(f"    {w.ask('check_memories', overlap.check_memories)}")
 
 
 def separate(w: Writer) -> None:
     """In compiled code: read from private copies of what shares memory with a mutated array."""
     if w.plan.mutated:
-        made = w.provide("separate", partial(overlap.separate, w.op, w.plan))
-        w.text.add(f"{w.targets(w.plan.given_arrays)} = {made}({w.values()})")
+        w.text.add(f"{w.targets(w.plan.given_arrays)} = {w.ask('separate', overlap.separate)}")
 
 
 def measured(w: Writer) -> list[str]:
@@ -180,10 +178,8 @@ def measure(w: Writer) -> str:
 def _bind_sizes(w: Writer) -> None:
     """Bind the sizes that follow from the arrays, compare the rest."""
     plan, text, sizes = w.plan, w.text, w.sizes
-    names = plan.found_sizes
     if plan.sizes_follow is None:
-        bind = w.provide("bind_sizes", lambda values: tuple(map(call.bind_sizes(w.op, plan, values).get, names)))
-        text.unpack([sizes[name] for name in names], f"{bind}({w.values()})")
+        text.unpack([sizes[name] for name in plan.found_sizes], w.ask("bind_sizes", _found_sizes))
         return
     for solved in plan.sizes_follow:
         size = f"{w.local(plan.slot(solved.of.array), 'shape')}[{solved.of.axis}]"
@@ -201,6 +197,10 @@ def _bind_sizes(w: Writer) -> None:
     w.refuse_if(divisions(w, (dim for _, _, dim in axes)))
     wrong = [(slot, f"{w.local(slot, 'shape')}[{axis}] != {dim.text(sizes)}") for slot, axis, dim in axes]
     w.refuse_if(f"{slot.name} is not None and {text}" if slot.optional else text for slot, text in wrong)
+
+
+def _found_sizes(op: str, plan: OpPlan, values: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(map(bind_sizes(op, plan, values).get, plan.found_sizes))
 
 
 def _solve(w: Writer, solved: Solved, size: str) -> None:
@@ -229,9 +229,8 @@ def shapes_of(w: Writer, slots: Iterable[Slot]) -> Shapes:
     for slot in slots:
         assert slot.shape is not None
         if callable(slot.shape):
-            compute = w.provide(f"shape_of_{slot.name}", partial(fresh_shape, w.op, w.plan, slot, {}))
             shapes[slot.name] = [w.local(slot, str(axis)) for axis in range(slot.leaf.ndim)]
-            w.text.add(f"{targets(shapes[slot.name])} = {compute}({w.values()})")
+            w.text.add(f"{targets(shapes[slot.name])} = {w.ask(f'shape_of_{slot.name}', fresh_shape, slot, {})}")
         else:
             shapes[slot.name] = _computed(w, slot.shape)
     return shapes
@@ -242,7 +241,7 @@ def write_launch_size(w: Writer) -> str:
     if not callable(launch):
         return tuple_of(_computed(w, launch))
     dims = w.text.local("dim")
-    w.text.add(f"{dims} = {w.provide('launch_size', partial(launch_size, w.op, w.plan, {}))}({w.values()})")
+    w.text.add(f"{dims} = {w.ask('launch_size', launch_size, {})}")
     return dims
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from ..arguments.call import measure
@@ -113,26 +112,22 @@ def packed_value(w: Writer, slot: Slot) -> str:
 
 def _pack(w: Writer, parts: dict[str, list[str]]) -> None:
     """Name the bytes of the arguments, and of the explicit adjoints."""
-    launcher = w.step.target
     error = w.provide("PackError", (*PACK_ERRORS, TypeError))
-    extra = ", device" if w.plan.device_argument else ""
     with w.text.indented("try:"):
         for variable, values in parts.items():
-            if variable == "arguments":
-                pack = w.provide("pack", _lazily(lambda: launcher.layout.packer()))
-            else:
-                pack = w.provide("pack_adjoint", _lazily(lambda: launcher.adjoint_layout.packer()))
+            name, layout = ("pack", "layout") if variable == "arguments" else ("pack_adjoint", "adjoint_layout")
+            pack = w.provide(name, _lazily(w.step.target, layout))
             w.text.add(f"{w.text.local(variable)} = {pack}(")
             for value in values:
                 w.text.add(f"    {value},")
             w.text.add(")")
     w.text.add(f"except {error}:")
-    w.text.add(f"    {w.provide('refuse_packing', partial(_refuse_packing, w.op, w.plan))}({w.values()}{extra})")
+    w.text.add(f"    {w.ask('refuse_packing', _refuse_packing, device=True)}")
 
 
-def _lazily(make: Callable[[], Any]) -> Callable[..., bytes]:
+def _lazily(launcher: Launcher, layout: str) -> Callable[..., bytes]:
     """A packer that is made at the first launch, since a layout asks Warp for its types, which costs time."""
-    made = functools.cache(make)
+    made = functools.cache(lambda: getattr(launcher, layout).packer())
     return lambda *values: made()(*values)
 
 

@@ -84,8 +84,9 @@ class Text:
         self._lines: list[str] = []
         self._indent = 0
         self._free: dict[tuple[str, str], str] = {}
-        self._lets: list[tuple[int, tuple[str, ...], str]] = []
-        """Names of the function being written that are wanted only if something says them, with their lines and values."""
+        self._lets: list[tuple[int, Sequence[str], str, bool]] = []
+        """Names of the function being written that are wanted only if something says them: the line, the names, their value,
+        and whether that is wanted all the same."""
 
     def free(self, name: str, kind: str = "") -> str:
         """``name``, or a variation of it that nothing of another kind has; the same one for the same name and kind."""
@@ -119,12 +120,11 @@ class Text:
 
     def let(self, name: str, value: str) -> None:
         """Name a value, if what is written in the function after it says that name."""
-        self._lets.append((len(self._lines), (name,), ""))
-        self.add(f"{name} = {value}")
+        self.unpack([name], value, wanted=False)
 
-    def unpack(self, names: Sequence[str], value: str) -> None:
+    def unpack(self, names: Sequence[str], value: str, wanted: bool = True) -> None:
         """Name the parts of a value; what the function doesn't say after it is ``_``."""
-        self._lets.append((len(self._lines), tuple(names), value))
+        self._lets.append((len(self._lines), names, value, wanted))
         self._lines.append("    " * self._indent)
 
     def blank(self) -> None:
@@ -152,25 +152,18 @@ class Text:
             yield
         words: set[str] = set()
         last = len(self._lines)
-        for line, names, value in reversed(self._lets):
+        for line, names, value, wanted in reversed(self._lets):
             words.update(_WORD.findall("\n".join(self._lines[line + 1 : last])))
             said = [name if name in words else "_" for name in names]
-            if value or said != ["_"]:
-                words.update(_WORD.findall(value or self._lines[line]))
-            if value:
-                self._lines[line : line + 1] = wrapped(f"{self._lines[line]}{', '.join(said)} = {value}")
-            elif said == ["_"]:
-                del self._lines[line]
-            last = line
+            made = wrapped(f"{self._lines[line]}{', '.join(said)} = {value}") if wanted or said != ["_"] else []
+            words.update(_WORD.findall(value) if made else ())
+            self._lines[line : line + 1], last = made, line
         self._lets.clear()
 
     def take(self) -> str:
         """The text so far; what is added from here on is a text of its own, with the same names."""
-        text, self._lines = self.result() if self._lines else "", []
-        return text
-
-    def result(self) -> str:
-        return "\n".join(self._lines) + "\n"
+        lines, self._lines = self._lines, []
+        return "".join(f"{line}\n" for line in lines)
 
 
 def tuple_of(parts: Sequence[str]) -> str:

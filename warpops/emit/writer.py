@@ -80,14 +80,15 @@ class Writer:
         """The call's arguments as a dict, for the full check."""
         return "{" + ", ".join(f"{slot.name!r}: {slot.name}" for slot in self.plan.inputs) + "}"
 
-    def refusal(self) -> str:
-        extra = ", device" if self.plan.device_argument else ""
-        return f"{self.provide('refuse', partial(measure, self.op, self.plan))}({self.values()}{extra})"
+    def ask(self, name: str, function: Callable[..., Any], *more: Any, device: bool = False) -> str:
+        """The call of a function over the op's name, its plan, and more, with the call's arguments."""
+        asked = self.provide(name, partial(function, self.op, self.plan, *more))
+        return f"{asked}({self.values()}{', device' if device and self.plan.device_argument else ''})"
 
     def refuse_if(self, wrong: Iterable[str]) -> None:
         if wrong := list(wrong):
             self.text.add(f"if {' or '.join(wrong)}:")
-            self.text.add(f"    {self.refusal()}")
+            self.text.add(f"    {self.ask('refuse', measure, device=True)}")
 
     def targets(self, slots: Iterable[Slot]) -> str:
         return targets([slot.name for slot in slots])

@@ -123,7 +123,8 @@ def inspect_kernel(kernel: Any) -> KernelSignature:
     arguments = []
     for name, warp_type in warp_types.argument_types(kernel):
         default = parameters[name].default if name in parameters else MISSING
-        arguments.append(_parse(function.__name__, name, warp_type, default, where))
+        leaves = tuple(_leaves(function.__name__, (name,), warp_type, default, where))
+        arguments.append(Argument(name, leaves, warp_types.struct_fields(warp_type) is not None, default))
     names = [leaf.name for argument in arguments for leaf in argument.leaves]
     for name in names:
         if names.count(name) > 1:
@@ -145,23 +146,15 @@ def inspect_kernel(kernel: Any) -> KernelSignature:
     )
 
 
-def _parse(op: str, name: str, warp_type: Any, default: Any, where: tuple[str, int]) -> Argument:
+def _leaves(
+    op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: tuple[str, int]
+) -> typing.Iterator[Leaf]:
     fields = warp_types.struct_fields(warp_type)
     if fields is None:
-        return Argument(name, (_leaf(op, (name,), warp_type, default, where),), default=default)
-    leaves = tuple(_struct_leaves(op, (name,), fields, where))
-    return Argument(name, leaves, struct=True, default=default)
-
-
-def _struct_leaves(
-    op: str, path: tuple[str, ...], fields: dict[str, Any], where: tuple[str, int]
-) -> typing.Iterator[Leaf]:
-    for field, warp_type in fields.items():
-        inner = warp_types.struct_fields(warp_type)
-        if inner is None:
-            yield _leaf(op, (*path, field), warp_type, MISSING, where)
-        else:
-            yield from _struct_leaves(op, (*path, field), inner, where)
+        yield _leaf(op, path, warp_type, default, where)
+        return
+    for field, inner in fields.items():
+        yield from _leaves(op, (*path, field), inner, MISSING, where)
 
 
 def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: tuple[str, int]) -> Leaf:
@@ -185,11 +178,10 @@ def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: t
     if warp_types.is_array(warp_type):
         if not warp_types.is_plain_array(warp_type):
             raise refuse("take a wp.array and index the tensor before the call, as in op(x[idx])")
-        fields = warp_types.struct_fields(warp_type.dtype)
-        if fields is not None:
+        if warp_types.struct_fields(warp_type.dtype) is not None:
             raise refuse("take one array per field, or a struct of arrays in place of an array of structs")
         scalar, component = _element(warp_type.dtype)
-        if scalar is None and not warp_types.is_generic_scalar(warp_type.dtype) and component == ():
+        if scalar is None and not warp_types.is_generic(warp_type.dtype) and component == ():
             raise refuse("take an array of scalars, vectors, matrices, quaternions or transforms")
         return Leaf(name, path, "array", scalar, component, warp_type.ndim, default, type_name)
     if warp_type is wp.uint64:
@@ -200,7 +192,7 @@ def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: t
         raise refuse("take its items as separate arguments")
     if warp_types.is_function_type(warp_type):
         raise refuse("make one kernel per function, for example in a function that returns the op")
-    if warp_types.is_generic_scalar(warp_type):
+    if warp_types.is_generic(warp_type):
         return Leaf(name, path, "number", None, (), 0, default, type_name)
     scalar, component = _element(warp_type)
     if hasattr(warp_type, "_wp_scalar_type_"):
@@ -214,7 +206,7 @@ def _element(warp_type: Any) -> tuple[Scalar | None, tuple[int, ...] | None]:
     """The scalar type and the component axes of an element type; None for what is generic."""
     inner = getattr(warp_type, "_wp_scalar_type_", None)
     if inner is None:
-        return (SCALARS.get(warp_type) if warp_type is not Any else None), ((None) if warp_type is Any else ())
+        return (SCALARS.get(warp_type) if warp_type is not Any else None), (None if warp_type is Any else ())
     shape = tuple(warp_type._shape_)
     component = shape if all(isinstance(n, int) and n > 0 for n in shape) else None
     return SCALARS.get(inner), component

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import wrong_launch
-from ..kernel.signature import inspect_kernel
 from ..private import locks, warp_code, warp_source
 from . import devices, switch
 from .launcher import Launcher
@@ -99,11 +98,8 @@ def refuse_wrong(title: str, made: BoundsKernel, record: torch.Tensor) -> None:
 class Checked:
     """Launches one kernel with its indices compared."""
 
-    __slots__ = ("_launchers", "kernel", "options", "proven", "title")
-
-    def __init__(self, title: str, kernel: Any, proven: Axes, *options: Any) -> None:
-        """``options``: the launcher's, after the kernel's signature."""
-        self.title, self.kernel, self.proven, self.options = title, kernel, proven, options
+    def __init__(self, title: str, proven: Axes) -> None:
+        self.title, self.proven = title, proven
         self._launchers: dict[Any, Launcher] = {}
 
     def forward(self, own: Launcher, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
@@ -115,15 +111,15 @@ class Checked:
         Raises:
             ArgumentError: an index was wrong.
         """
-        found = bounds_kernel(self.kernel, self.proven, *own.place(device))
+        found = bounds_kernel(own.kernel, self.proven, *own.place(device))
         if isinstance(found, str):
             own.launch(device, dims, arguments)
         else:
             launcher = self._launchers.get(found.kernel)
             if launcher is None:
-                launcher = self._launchers[found.kernel] = Launcher(inspect_kernel(found.kernel), *self.options)
+                launcher = self._launchers[found.kernel] = own.like(found.kernel)
             record = new_record(device)
             last = struct.pack("=Q", record.data_ptr()) + descriptor((record.numel(),), (1,), record.element_size())[8:]
             launcher.launch(device, dims, arguments.ljust(launcher.layout.offsets[-1], b"\0") + last)
             refuse_wrong(self.title, found, record)
-        warn(self.title, self.kernel, found)
+        warn(self.title, own.kernel, found)

@@ -27,8 +27,6 @@ _trusted: dict[tuple[int, bool], bool] = {}
 class Way:
     """The constant part of a launch on a CUDA device."""
 
-    __slots__ = ("captures", "driver", "entry", "failed", "starts", "stream", "stream_of")
-
     def __init__(self, kernel: Any, device: Any, driver: warp_launch.Driver, starts: tuple[int, ...]) -> None:
         self.driver, self.starts, self.stream = driver, starts, (device.ordinal,)
         self.stream_of, self.entry = torch_modes.raw_stream, warp_launch.entry()

@@ -10,8 +10,7 @@ import torch
 import warp as wp
 
 from ..errors import GradientError
-from ..private.warp_built import size_in_bytes
-from ..private.warp_types import argument_types, described
+from ..private.warp_types import argument_types, described, size_in_bytes
 from ..rewrite.adjoint import AdjointKernel
 from . import devices
 
@@ -44,11 +43,10 @@ def launch_kept(
         )
     names = [name for name, _ in argument_types(made.kernel)]
     types = dict(argument_types(made.kernel))
-    dims = options["dim"] if isinstance(options["dim"], Sequence) else (options["dim"],)
     added = [_Added(names[k], names[k + 1], names[k + 2], types) for k in range(len(arguments), len(names), 3)]
     rank = types[added[0].now].ndim
-    threads = (*dims, *(1,) * rank)[:rank]
-    if 0 in dims:
+    threads = (*options["dim"], *(1,) * rank)[:rank]
+    if 0 in options["dim"]:
         return
     room = [one.room(0, torch.zeros(threads, dtype=torch.int32, device=device)) for one in added]
     copies = [

@@ -7,7 +7,6 @@ device. Nothing here keeps a tensor or an array alive.
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any
 
 import torch
@@ -18,12 +17,15 @@ from ..kernel.signature import KernelSignature, inspect_kernel
 from ..private import locks, warp_code, warp_launch, warp_types
 from ..private.short import FAST
 from . import cuda, devices, native, switch
-from .packing import BOUNDS, Image, Layout, argument_layout, number_format
+from .packing import BOUNDS, Image, Layout, Parts
 from .races import tell_races
 
 _lock = locks.reentrant()
 
 
+Recalled = tuple[native.Launch, native.Start, Any, Any]
+"""What to call with the tensors, the constant part to call it with, and what changes when the code is replaced: the module,
+and its ``hashers`` as they are."""
 UNSEEN = b"a launch size that there was no launch over"
 _MOST_DIMS = 4096
 """Launch sizes that a place remembers: a limit, so that sizes which change at every call take no more and more memory."""
@@ -31,8 +33,6 @@ _MOST_DIMS = 4096
 
 class Place:
     """One kernel on one device: its code, and the launch sizes that it was launched over."""
-
-    __slots__ = ("block_dim", "bounds", "compiled", "device", "direct", "idle", "is_cuda")
 
     def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
         self.device, self.block_dim = device, block_dim
@@ -57,20 +57,7 @@ class Place:
 class Launcher:
     """Launches one concrete kernel, on any device."""
 
-    __slots__ = (
-        "_layout",
-        "_places",
-        "block_dim",
-        "checked",
-        "kernel",
-        "rank",
-        "reverse",
-        "signature",
-        "suspects",
-        "tiled",
-    )
-
-    def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool, rank: int | None) -> None:
+    def __init__(self, signature: KernelSignature, block_dim: int | None, tiled: bool) -> None:
         self.reverse: Any = None
         """What launches the adjoint, where that isn't the kernel's own."""
         self.checked: Any = None
@@ -81,50 +68,48 @@ class Launcher:
         self.kernel = signature.kernel
         self.block_dim = block_dim
         self.tiled = tiled
-        self.rank = rank
         self._places: dict[torch.device, Place] = {}
         self._layout: Layout | None = None
+        self._parts: Parts | None = None
+
+    def like(self, kernel: Any) -> Launcher:
+        """Of another kernel, in blocks of the same size."""
+        return Launcher(inspect_kernel(kernel), self.block_dim, self.tiled)
 
     @property
     def layout(self) -> Layout:
         if self._layout is None:
-            self._layout = argument_layout(self.signature)
+            self._layout = self.parts.layout()
         return self._layout
 
     @property
+    def parts(self) -> Parts:
+        """Made at the first launch, since it asks Warp for its types, which costs time."""
+        if self._parts is None:
+            self._parts = Parts(self.signature)
+        return self._parts
+
+    @property
     def adjoint_layout(self) -> Layout:
-        return argument_layout(self.signature, adjoint=True)
+        return self.parts.layout(adjoint=True)
 
-    def number_packer(self) -> Any:
-        """Packs the kernel's numbers."""
-        return struct.Struct("=" + number_format(self.signature)).pack
-
-    def recall(
-        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
-    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
-        """A launch over a size that there was one over, less its tensors and numbers; None where there is no short way.
-
-        Returns:
-            What to call with the tensors, the constant part to call it with, and what changes when the code is replaced:
-            the module, and its ``hashers`` as they are.
-        """
+    def recall(self, device: torch.device, dims: tuple[int, ...], image: Image) -> Recalled | None:
+        """A launch over a size that there was one over, less its tensors and numbers; None where there is no short way."""
         if switch.scopes:
             return None
-        if adjoint and self.reverse is not None:
-            own: Launcher = self.reverse.launcher
-            return None if self.reverse.counts else own.recall(device, dims, image, adjoint)
+        if image.adjoint and self.reverse is not None:
+            found: Recalled | None = self.reverse.recall(self, device, dims, image)
+            return found
         place = self._places.get(device)
         if not FAST or place is None:
             return None
         if not place.is_cuda:
-            return self.remembered(device, dims, image, adjoint) if place.direct else None
+            return self.remembered(device, dims, image) if place.direct else None
         if warp_launch.followed() or not cuda.trusted(device, place.device.ordinal, _try_short):
             return None
-        return self.remembered(device, dims, image, adjoint)
+        return self.remembered(device, dims, image)
 
-    def remembered(
-        self, device: torch.device, dims: tuple[int, ...], image: Image, adjoint: bool
-    ) -> tuple[native.Launch, native.Start, Any, Any] | None:
+    def remembered(self, device: torch.device, dims: tuple[int, ...], image: Image) -> Recalled | None:
         """``recall`` on a device whose short way is trusted."""
         place = self._places[device]
         bounds = place.bounds.get(dims)
@@ -134,11 +119,11 @@ class Launcher:
         way = None
         if place.is_cuda:
             threads = math.prod(self._launched(place, dims))
-            driver = warp_launch.driver(self.kernel, place.device, place.block_dim, loaded, adjoint, threads)
+            driver = warp_launch.driver(self.kernel, place.device, place.block_dim, loaded, image.adjoint, threads)
             if driver is None:
                 return None
             way = cuda.Way(self.kernel, place.device, driver, image.starts)
-        start = native.Start(loaded, adjoint, bounds, image, way)
+        start = native.Start(loaded, bounds, image, way)
         made = native.ready()
         launch = made[bool(image.copies)] if made is not None else native.by_hand(start)
         return launch, start, place.compiled.module, loaded.hashers
@@ -155,9 +140,24 @@ class Launcher:
         if self.suspects:
             tell_races(self.signature, self.suspects, dims, self._unpack(arguments))
         if self.reverse is not None:
-            self.reverse.adjoint(device, dims, arguments, adjoints)
+            self.reverse.adjoint(self, device, dims, arguments, adjoints)
         else:
             self.launch(device, dims, arguments, adjoints)
+
+    def fill(
+        self,
+        device: torch.device,
+        dims: tuple[int, ...],
+        image: Image,
+        tensors: tuple[torch.Tensor | None, ...],
+        numbers: bytes = b"",
+    ) -> None:
+        """Launch what an image is of, where it can't be recalled."""
+        packed, second = bytes(image.filled(tensors, numbers)), image.second
+        if image.adjoint:
+            self.adjoint(device, dims, packed[:second], packed[second:])
+        else:
+            self.forward(device, dims, packed)
 
     def preload(self, device: torch.device) -> None:
         """Build and load the kernel for a device."""
@@ -207,7 +207,7 @@ class Launcher:
                 return  # an op without tensors, asked for shapes alone
             place = self._load(device)
         compiled = place.compiled
-        if adjoints is not None and not compiled.has_adjoint:
+        if adjoints is not None and compiled.current().adjoint is None:
             raise warp_code.no_adjoint(self.kernel)
         bounds = place.bounds.get(dims, UNSEEN)
         new = bounds is UNSEEN
@@ -217,9 +217,9 @@ class Launcher:
             if not place.direct or (new and warp_code.capturing()):
                 self._launch_publicly(place, device, self._launched(place, dims), arguments, adjoints)
             elif adjoints is None:
-                compiled.forward(bounds, arguments)
+                compiled.launch(bounds, arguments)
             else:
-                compiled.adjoint(bounds, arguments, adjoints)
+                compiled.launch(bounds, arguments, adjoints)
         if new:
             place.remember(dims, bounds)
 
@@ -277,4 +277,4 @@ class Launcher:
 def _try_short(device: torch.device) -> None:
     from . import cuda_check  # a kernel of its own, which few need
 
-    cuda_check.compare(Launcher(inspect_kernel(cuda_check.KERNEL), None, False, 1), device)
+    cuda_check.compare(Launcher(inspect_kernel(cuda_check.KERNEL), None, False), device)

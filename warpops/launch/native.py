@@ -22,7 +22,7 @@ import torch
 import warp as wp
 
 from ..private import locks, torch_guards, warp_code
-from .packing import BOUNDS, Image, OutdatedError, UncertainError, descriptor
+from .packing import BOUNDS, POINTER, Image, OutdatedError, UncertainError, descriptor
 
 AFTER = 200
 """How many launches of a process go without the function before it is made."""
@@ -43,7 +43,6 @@ _HEAD = struct.Struct("=8Q10I")
 _PLACE = struct.Struct("=2I")
 _COPY = struct.Struct("=3I")
 _PAIR = struct.Struct("=4Q")
-_POINTER = struct.Struct("=Q")
 _DRIVER = struct.Struct("=3Q5iI8Q")
 
 
@@ -56,12 +55,9 @@ class Start(bytes):
     loaded: warp_code.Loaded
     bounds: bytes
     image: Image
-    adjoint: bool
     way: Any | None
 
-    def __new__(
-        cls, loaded: warp_code.Loaded, adjoint: bool, bounds: bytes, image: Image, way: Any | None = None
-    ) -> Start:
+    def __new__(cls, loaded: warp_code.Loaded, bounds: bytes, image: Image, way: Any | None = None) -> Start:
         table = b"".join(
             [*(_PLACE.pack(*place) for place in image.places), *(_COPY.pack(*copy) for copy in image.copies)]
         )
@@ -72,7 +68,7 @@ class Start(bytes):
         at = call + len(driver) + -len(driver) % 8
         after = at + len(bounds) + -len(bounds) % 16
         head = _HEAD.pack(
-            *(loaded.address(adjoint) if way is None else _address(way.entry), *_addresses()),
+            *(_address(loaded.entry(image.adjoint)) if way is None else _address(way.entry), *_addresses()),
             *(len(image.packed), image.second, len(image.places), len(image.copies)),
             *(len(image.apart), pairs, call if way is not None else 0, at, after, 0),
         )
@@ -83,34 +79,26 @@ class Start(bytes):
             bounds.ljust(after - at, b"\0"),
         )
         self = super().__new__(cls, b"".join((*parts, image.packed)))
-        self.loaded, self.adjoint, self.bounds, self.image, self.way = loaded, adjoint, bounds, image, way
+        self.loaded, self.bounds, self.image, self.way = loaded, bounds, image, way
         return self
 
 
 def by_hand(start: Start) -> Launch:
     """The function's work in Python, until there is the function."""
     image, way = start.image, start.way
-    entry = start.loaded.entry(start.adjoint)
+    entry = start.loaded.entry(image.adjoint)
 
     def launch(tensors: tuple[Any, ...], start: Start, numbers: bytes = b"") -> None:
         if due():
             raise OutdatedError
-        made = bytearray(image.packed)
-        for index, at in image.places:
-            if tensors[index] is not None:
-                pointer = tensors[index].data_ptr()
-                if not pointer:
-                    raise UncertainError
-                _POINTER.pack_into(made, at, _POINTER.unpack_from(made, at)[0] + pointer)
-        for source, at, count in image.copies:
-            made[at : at + count] = numbers[source : source + count]
+        made = image.filled(tensors, numbers)
         for left, span, right, more in image.apart:
-            first, second = (_POINTER.unpack_from(made, at)[0] for at in (left, right))
+            first, second = (POINTER.unpack_from(made, at)[0] for at in (left, right))
             if first < second + more and second < first + span:
                 raise UncertainError
         if way is not None:
             way.launch(start.bounds, made)
-        elif image.second:
+        elif image.adjoint:
             entry(start.bounds, bytes(made[: image.second]), bytes(made[image.second :]))
         else:
             entry(start.bounds, bytes(made))
@@ -205,7 +193,7 @@ def _build() -> tuple[Launch, Launch]:
     numbered = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.c_char_p, ctypes.c_char_p)(found)
     address.zero_()
     image = Image(descriptor((1,), (1,), 8), 0, ((0, 0),), ())
-    plain((address,), Start(loaded, False, BOUNDS[1](1, 1, 1), image))
+    plain((address,), Start(loaded, BOUNDS[1](1, 1, 1), image))
     if int(address) != found:
         raise RuntimeError("the function doesn't launch as Warp does")
     return plain, numbered

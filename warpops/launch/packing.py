@@ -37,9 +37,9 @@ class UncertainError(Exception):
 NOT_RECALLED = (*PACK_ERRORS, OutdatedError, UncertainError)
 """What makes a remembered launch give way to a whole one, which checks everything and says what is wrong."""
 
-POINTER = 8
+POINTER = struct.Struct("=Q")
 DESCRIPTOR = 56
-"""Bytes of a pointer, and of an array's descriptor: data, adjoint, four sizes, four strides, rank and flags."""
+"""Bytes of an array's descriptor: data, adjoint, four sizes, four strides, rank and flags."""
 
 
 @dataclass(frozen=True)
@@ -82,48 +82,47 @@ def descriptor(shape: Sequence[int], strides: Sequence[int], itemsize: int, flag
 def _is_empty(packed: bytes) -> bool:
     """Whether the array of a descriptor has no element."""
     rank: int = struct.unpack_from("=H", packed, 48)[0]
-    return 0 in struct.unpack_from(f"={rank}i", packed, 2 * POINTER)
+    return 0 in struct.unpack_from(f"={rank}i", packed, 2 * POINTER.size)
 
 
-class _Parts:
-    """Where the leaves of a concrete kernel's arguments are in its argument struct."""
+class Parts:
+    """Where the leaves of a concrete kernel's arguments are in its argument struct, by the rules of C. A ``ctypes.Structure``
+    of each kernel would say the same, and is garbage that only the collector takes."""
 
     def __init__(self, kernel: KernelSignature) -> None:
         types = dict(warp_types.argument_types(kernel.kernel))
-        structure = warp_types.struct_layout(list(types.values()))
         self.offsets: list[int] = []
         self.leaves: list[tuple[int, int, Leaf]] = []
         """Offset, size and leaf, in order."""
-        self.total = ctypes.sizeof(structure)
-        for index, argument in enumerate(kernel.arguments):
-            start = getattr(structure, f"a{index}").offset
-            self.offsets.append(start)
+        self.total, widest = 0, 1
+        for argument in kernel.arguments:
             ctype = warp_types.argument_ctype(types[argument.name])
+            widest = max(widest, ctypes.alignment(ctype))
+            start = self.total + -self.total % ctypes.alignment(ctype)
+            self.offsets.append(start)
+            self.total = start + ctypes.sizeof(ctype)
             for leaf in argument.leaves:
                 offset, size = _field_offset(ctype, leaf.path[1:]) if argument.struct else (0, ctypes.sizeof(ctype))
                 self.leaves.append((start + offset, size, leaf))
+        self.total += -self.total % widest
 
-
-def argument_layout(kernel: KernelSignature, adjoint: bool = False) -> Layout:
-    """The layout of a concrete kernel's arguments; of the explicit adjoints, only plain arrays are packed."""
-    found = _Parts(kernel)
-    parts = [
-        (offset, size, _array_format(leaf) if leaf.is_array else _value_format(leaf))
-        for offset, size, leaf in found.leaves
-        if not adjoint or _has_explicit_adjoint(leaf)
-    ]
-    return _join(parts, tuple(found.offsets), found.total)
+    def layout(self, adjoint: bool = False) -> Layout:
+        """The layout of the arguments; of the explicit adjoints, only plain arrays are packed."""
+        parts = [
+            (offset, size, _array_format(leaf) if leaf.is_array else _value_format(leaf))
+            for offset, size, leaf in self.leaves
+            if not adjoint or _has_explicit_adjoint(leaf)
+        ]
+        return _join(parts, tuple(self.offsets), self.total)
 
 
 def _has_explicit_adjoint(leaf: Leaf) -> bool:
     return leaf.is_array and len(leaf.path) == 1
 
 
-def number_format(kernel: KernelSignature) -> str:
-    """The format of a concrete kernel's numbers, one after the other; empty where it has none."""
-    return "".join(
-        _value_format(leaf) for argument in kernel.arguments for leaf in argument.leaves if not leaf.is_array
-    )
+def number_packer(kernel: KernelSignature) -> Any:
+    """Packs a concrete kernel's numbers, one after the other."""
+    return struct.Struct("=" + "".join(_value_format(leaf) for leaf in kernel.leaves if not leaf.is_array)).pack
 
 
 @dataclass(frozen=True)
@@ -138,11 +137,33 @@ class Image:
     """For each pointer, which tensor's it is and where it goes: the arrays' in order, then their adjoints'. Those of empty
     ones stay null, which no other one is, unless its memory was freed."""
     copies: tuple[tuple[int, int, int], ...]
-    """For each number, where it is in what ``number_format`` packs, where it goes, and how many bytes."""
+    """For each number, where it is in what ``number_packer`` packs, where it goes, and how many bytes."""
     apart: tuple[tuple[int, int, int, int], ...] = ()
     """Arrays that must not overlap, in pairs: where the pointer of each goes, and how many bytes it spans."""
     starts: tuple[int, ...] = ()
     """Where each kernel argument starts, for an adjoint followed by the explicit adjoints."""
+
+    @property
+    def adjoint(self) -> bool:
+        return self.second > 0
+
+    def filled(self, tensors: Sequence[torch.Tensor | None], numbers: bytes) -> bytearray:
+        """With the pointers of tensors, and numbers.
+
+        Raises:
+            UncertainError: a tensor has no memory.
+        """
+        made = bytearray(self.packed)
+        for index, at in self.places:
+            tensor = tensors[index]
+            if tensor is not None:
+                pointer = tensor.data_ptr()
+                if not pointer:
+                    raise UncertainError
+                POINTER.pack_into(made, at, POINTER.unpack_from(made, at)[0] + pointer)
+        for source, at, count in self.copies:
+            made[at : at + count] = numbers[source : source + count]
+        return made
 
 
 def pairs_apart(
@@ -159,12 +180,12 @@ def pairs_apart(
 
 
 def argument_image(
-    kernel: KernelSignature,
+    found: Parts,
     descriptors: Sequence[bytes],
     explicit: Sequence[bytes | None] | None = None,
     apart: Sequence[tuple[int, int, int, int]] = (),
 ) -> Image:
-    """The image of a launch of a concrete kernel.
+    """The image of a launch.
 
     Args:
         descriptors: of the arrays, in the kernel's order.
@@ -172,7 +193,6 @@ def argument_image(
             given.
         apart: what ``pairs_apart`` says of the arrays.
     """
-    found = _Parts(kernel)
     second = found.total + -found.total % 16 if explicit is not None else 0
     packed = bytearray(second + found.total)
     places: list[tuple[int, int]] = []
@@ -188,7 +208,7 @@ def argument_image(
         packed[offset : offset + DESCRIPTOR] = descriptors[array]
         found_at = [(array, offset)]
         if explicit is not None:
-            found_at.append((len(descriptors) + array, offset + POINTER))
+            found_at.append((len(descriptors) + array, offset + POINTER.size))
             given = next(plain) if _has_explicit_adjoint(leaf) else None
             if given is not None:
                 packed[second + offset : second + offset + DESCRIPTOR] = given

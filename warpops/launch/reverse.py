@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from ..errors import GradientError
-from ..kernel.signature import inspect_kernel
 from ..private import locks, warp_code, warp_source, warp_types
 from ..rewrite.adjoint import AdjointKernel, make_adjoint
 from ..rewrite.model import AdjointPlan
 from ..rewrite.source import users_line
 from . import devices
 from .kept import launch_kept
-from .launcher import Launcher
+from .launcher import Launcher, Recalled
+from .packing import Image
 
 _lock = locks.reentrant()
 _made: weakref.WeakKeyDictionary[Any, AdjointKernel] = weakref.WeakKeyDictionary()
@@ -34,7 +34,7 @@ def adjoint_kernel(title: str, kernel: Any, plan: AdjointPlan) -> AdjointKernel:
             try:
                 found = _made[key] = make_adjoint(kernel, plan)
             except Exception as error:
-                raise _failed(title, kernel, plan, None, error) from error
+                raise _failed(title, kernel, plan, error) from error
         return found
 
 
@@ -50,13 +50,13 @@ def load(title: str, kernel: Any, plan: AdjointPlan, device: Any, block_dim: int
         if made.counts is not None:
             warp_code.build(made.counts, device, block_dim)
     except Exception as error:
-        raise _failed(title, kernel, plan, made, error) from error
+        raise _failed(title, kernel, plan, error) from error
     return made
 
 
-def _failed(title: str, kernel: Any, plan: AdjointPlan, made: AdjointKernel | None, error: Exception) -> GradientError:
+def _failed(title: str, kernel: Any, plan: AdjointPlan, error: Exception) -> GradientError:
     file, line = warp_source.source_location(kernel)
-    where = (users_line(str(error), made.lines) if made is not None else None) or f"{file}:{line}"
+    where = users_line(str(error), (one.owner for one in plan.functions.values())) or f"{file}:{line}"
     return GradientError(
         f"{title}: the gradient needs the kernel {kernel.key} in another form ({plan.reasons[0]}), which can't be built: "
         f"{error} ({where})"
@@ -66,34 +66,32 @@ def _failed(title: str, kernel: Any, plan: AdjointPlan, made: AdjointKernel | No
 class Reverse:
     """Launches the adjoint of one kernel by that of the kernel of a plan. The rest is the launcher's of the kernel."""
 
-    __slots__ = ("_launcher", "kernel", "op", "options", "plan")
+    def __init__(self, op: str, plan: AdjointPlan | str) -> None:
+        """``plan``: what is launched, or why nothing is."""
+        self.op, self.plan = op, plan
+        self._found: tuple[AdjointKernel, Launcher] | None = None
 
-    def __init__(self, op: str, kernel: Any, plan: AdjointPlan | str, *options: Any) -> None:
-        """``plan``: what is launched, or why nothing is. ``options``: the launcher's, after the kernel's signature."""
-        self.op, self.kernel, self.plan, self.options = op, kernel, plan, options
-        self._launcher: Launcher | None = None
-
-    @property
-    def launcher(self) -> Launcher:
-        """The rewritten kernel's."""
+    def _of(self, own: Launcher) -> tuple[AdjointKernel, Launcher]:
+        """The rewritten kernel, and what launches it; ``own`` launches the kernel."""
         if isinstance(self.plan, str):
             raise GradientError(self.plan)
-        if self._launcher is None:
-            made = adjoint_kernel(self.op, self.kernel, self.plan)
-            self._launcher = Launcher(inspect_kernel(made.kernel), *self.options)
-        return self._launcher
+        if self._found is None:
+            made = adjoint_kernel(self.op, own.kernel, self.plan)
+            self._found = made, own.like(made.kernel)
+        return self._found
 
-    def adjoint(self, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes) -> None:
-        launcher = self.launcher
+    def adjoint(
+        self, own: Launcher, device: torch.device, dims: tuple[int, ...], arguments: bytes, adjoints: bytes
+    ) -> None:
+        made, launcher = self._of(own)
         assert not isinstance(self.plan, str)
-        made = adjoint_kernel(self.op, self.kernel, self.plan)
         if not launcher.is_loaded(device):
             try:
                 launcher.preload(device)
                 if made.counts is not None:
                     warp_code.build(made.counts, *launcher.place(device))
             except Exception as error:
-                raise _failed(self.op, self.kernel, self.plan, made, error) from error
+                raise _failed(self.op, own.kernel, self.plan, error) from error
         if made.counts is None:
             launcher.adjoint(device, dims, arguments, adjoints)
         else:
@@ -102,17 +100,16 @@ class Reverse:
             options["stream"] = devices.current_stream(device, warp_device)
             offsets = launcher.layout.offsets
             given, cotangents = (
-                warp_types.unpack_arguments(self.kernel, packed, offsets) for packed in (arguments, adjoints)
+                warp_types.unpack_arguments(own.kernel, packed, offsets) for packed in (arguments, adjoints)
             )
             launch_kept(self.op, made, given, cotangents, device, options)
 
-    @property
-    def counts(self) -> bool:
-        """A launch has to count first how much it will keep."""
-        return not isinstance(self.plan, str) and bool(self.plan.kept)
+    def recall(self, own: Launcher, device: torch.device, dims: tuple[int, ...], image: Image) -> Recalled | None:
+        """As ``Launcher.recall``. Where a launch has to count first how much it will keep, there is no short way."""
+        made, launcher = self._of(own)
+        return launcher.recall(device, dims, image) if made.counts is None else None
 
     @property
     def text(self) -> str:
         """What was written; empty as long as nothing is."""
-        made = _made.get(warp_source.definition(self.kernel)) if self._launcher is not None else None
-        return "" if made is None else made.text
+        return "" if self._found is None else self._found[0].text

@@ -9,7 +9,7 @@ import keyword
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import SignatureError
@@ -62,23 +62,9 @@ class Declaration:
     derived: bool = False
     """Of a kernel made of another: it may leave an in-out array as it is, which nobody would declare so."""
 
-
-def parse_signature(text: str, op: str) -> tuple[tuple[Term, ...], tuple[Term, ...] | None]:
-    """Parse ``inputs -> outputs``.
-
-    Returns:
-        The terms of both sides; the right one is None where there is no arrow.
-
-    Raises:
-        SignatureError: the text is no signature.
-    """
-    sides = text.split("->")
-    if len(sides) > 2:
-        raise SignatureError(f"{op}: the signature {text!r} has more than one '->'")
-    left = parse_terms(sides[0], op, text)
-    if len(sides) == 1:
-        return left, None
-    return left, parse_terms(sides[1], op, text)
+    def derive(self, signature: str, **changes: Any) -> Declaration:
+        """That of an op whose kernel is made of this one's."""
+        return replace(self, signature=signature, name=None, init=None, backward=None, derived=True, **changes)
 
 
 def parse_terms(text: str, op: str, whole: str) -> tuple[Term, ...]:
@@ -187,8 +173,8 @@ NO_OPERATOR = frozenset({"_dir", "name"})
 """What each namespace of ``torch.ops`` has of its own."""
 
 
-def check_name(op: str, name: object) -> None:
-    """Refuse what can't be the name of an operator.
+def check_name(op: str, name: Any) -> str:
+    """The name of an operator, unless it can't be one.
 
     Raises:
         SignatureError: it isn't ``namespace::op`` of ASCII identifiers, or would replace one of PyTorch's operators, or
@@ -204,27 +190,77 @@ def check_name(op: str, name: object) -> None:
         raise SignatureError(
             f"{op}: the name {name!r} would replace what {taken} has of its own; give another with name='namespace::op'"
         )
+    return str(name)
 
 
-def declare(
-    op: str,
-    signature: str | None = None,
-    *,
-    name: str | None = None,
-    dim: object = None,
-    shapes: Mapping[str, object] | None = None,
-    init: object = None,
-    mutates: object = None,
-    scratch: str | Iterable[str] | None = None,
-    sizes: object = None,
-    optional: object = None,
-    nondiff: object = None,
-    tensor_scalars: object = None,
-    null_with: Mapping[str, str] | None = None,
-    backward: object = None,
-    block_dim: int | None = None,
-    tiled: bool = False,
-) -> Declaration:
+def _launch(value: object, option: str, op: str) -> tuple[Expr, ...] | Callback:
+    dims = _dims(value, option, op)
+    if callable(dims):
+        return dims
+    if None in dims:
+        raise SignatureError(f"{op}: dim can't hold '_': a launch needs every size")
+    return tuple(size for size in dims if size is not None)
+
+
+def _shapes(value: object, option: str, op: str) -> tuple[tuple[str, Dims | Callback], ...]:
+    if not isinstance(value, Mapping):
+        raise SignatureError(f"{op}: shapes is a dict by output, and got {value!r}")
+    return tuple((output, _dims(shape, f"the shape of '{output}'", op)) for output, shape in value.items())
+
+
+def _scratch(value: object, option: str, op: str) -> tuple[Term, ...]:
+    several = isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
+    texts: tuple[Any, ...] = tuple(value) if several else (value,)  # type: ignore[arg-type]
+    if not all(isinstance(text, str) for text in texts):
+        raise SignatureError(f"{op}: scratch takes names with sizes, as in 'tmp[n, 3]', and got {value!r}")
+    whole = ", ".join(texts)
+    terms = parse_terms(whole, op, whole)
+    for term in terms:
+        if term.dims is None or None in term.dims:
+            raise SignatureError(f"{op}: scratch needs every size, as in 'tmp[n, 3]', and got {str(term)!r}")
+    return terms
+
+
+def _sizes(value: object, option: str, op: str) -> tuple[str, ...]:
+    names = names_of(value, option, op)
+    for name in names:
+        if "." in name or keyword.iskeyword(name) or not name.isascii():
+            raise SignatureError(f"{op}: sizes takes plain names, and got {name!r}")
+    return names
+
+
+def _block_dim(value: object, option: str, op: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise SignatureError(f"{op}: block_dim is a positive int, and got {value!r}")
+    return value
+
+
+def _tiled(value: object, option: str, op: str) -> bool:
+    if not isinstance(value, bool):
+        raise SignatureError(f"{op}: tiled is True or False, and got {value!r}")
+    return value
+
+
+_READERS: dict[str, Callable[[Any, str, str], Any]] = {
+    "name": lambda value, option, op: check_name(op, value),
+    "dim": _launch,
+    "shapes": _shapes,
+    "init": _init,
+    "inits": lambda value, option, op: tuple(
+        (name, _init(one, f"init of '{name}'", op)) for name, one in value.items()
+    ),
+    **dict.fromkeys(("mutates", "optional", "nondiff", "tensor_scalars"), names_of),
+    "scratch": _scratch,
+    "sizes": _sizes,
+    "null_with": lambda value, option, op: tuple(value.items()),
+    "backward": lambda value, option, op: value,
+    "block_dim": _block_dim,
+    "tiled": _tiled,
+}
+"""What reads each option, by its value, its name and the op's name for messages."""
+
+
+def declare(op: str, signature: str | None = None, **options: Any) -> Declaration:
     """Parse and freeze what the user wrote. ``op`` is the name for messages.
 
     Raises:
@@ -235,67 +271,11 @@ def declare(
     if signature is not None:
         if not isinstance(signature, str):
             raise SignatureError(f"{op}: the signature is a string like 'x[n] -> y[n]', and got {signature!r}")
-        left, right = parse_signature(signature, op)
-    if name is not None:
-        check_name(op, name)
-    launch: tuple[Expr, ...] | Callback | None = None
-    if dim is not None:
-        parsed = _dims(dim, "dim", op)
-        if not callable(parsed):
-            if any(item is None for item in parsed):
-                raise SignatureError(f"{op}: dim can't hold '_': a launch needs every size")
-            launch = tuple(item for item in parsed if item is not None)
-        else:
-            launch = parsed
-    shape_items: list[tuple[str, Dims | Callback]] = []
-    if shapes is not None:
-        if not isinstance(shapes, Mapping):
-            raise SignatureError(f"{op}: shapes is a dict by output, and got {shapes!r}")
-        for output, value in shapes.items():
-            shape_items.append((output, _dims(value, f"the shape of '{output}'", op)))
-    inits: list[tuple[str, str | float]] = []
-    default_init: str | float | None = None
-    if isinstance(init, Mapping):
-        inits = [(output, _init(value, f"init of '{output}'", op)) for output, value in init.items()]
-    elif init is not None:
-        default_init = _init(init, "init", op)
-    scratch_terms: tuple[Term, ...] = ()
-    if scratch is not None:
-        terms: tuple[Any, ...] = (scratch,)
-        if isinstance(scratch, Iterable) and not isinstance(scratch, (str, Mapping)):
-            terms = tuple(scratch)
-        if not all(isinstance(term, str) for term in terms):
-            raise SignatureError(f"{op}: scratch takes names with sizes, as in 'tmp[n, 3]', and got {scratch!r}")
-        text = ", ".join(terms)
-        scratch_terms = parse_terms(text, op, text)
-        for term in scratch_terms:
-            if term.dims is None or any(d is None for d in term.dims):
-                raise SignatureError(f"{op}: scratch needs every size, as in 'tmp[n, 3]', and got {str(term)!r}")
-    if block_dim is not None and (not isinstance(block_dim, int) or isinstance(block_dim, bool) or block_dim < 1):
-        raise SignatureError(f"{op}: block_dim is a positive int, and got {block_dim!r}")
-    if not isinstance(tiled, bool):
-        raise SignatureError(f"{op}: tiled is True or False, and got {tiled!r}")
-    extra = names_of(sizes, "sizes", op)
-    for size in extra:
-        if "." in size or keyword.iskeyword(size) or not size.isascii():
-            raise SignatureError(f"{op}: sizes takes plain names, and got {size!r}")
-    return Declaration(
-        signature=signature,
-        left=left,
-        right=right,
-        name=name,
-        dim=launch,
-        shapes=tuple(shape_items),
-        init=default_init,
-        inits=tuple(inits),
-        mutates=names_of(mutates, "mutates", op),
-        scratch=scratch_terms,
-        sizes=extra,
-        optional=names_of(optional, "optional", op),
-        nondiff=names_of(nondiff, "nondiff", op),
-        tensor_scalars=names_of(tensor_scalars, "tensor_scalars", op),
-        null_with=tuple((null_with or {}).items()),
-        backward=backward,
-        block_dim=block_dim,
-        tiled=tiled,
-    )
+        if signature.count("->") > 1:
+            raise SignatureError(f"{op}: the signature {signature!r} has more than one '->'")
+        before, arrow, after = signature.partition("->")
+        left, right = parse_terms(before, op, signature), parse_terms(after, op, signature) if arrow else None
+    if isinstance(options.get("init"), Mapping):
+        options["inits"] = options.pop("init")
+    given = {option: _READERS[option](value, option, op) for option, value in options.items() if value is not None}
+    return Declaration(signature, left, right, **given)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..effects import AxisUse, Effects
+from ..effects import AxisUse, Effects, Premise
 from ..errors import SignatureError
 from ..kernel.signature import KernelSignature, Leaf
 from .bounds import Bounds, Cover, Reach
@@ -29,6 +30,29 @@ class Extents:
     why: dict[str, str] = field(default_factory=dict)
     uncovered: tuple[tuple[str, int, str], ...] = ()
     """Axes whose indices aren't checked, with the reason."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Schema names by label."""
+
+    def holds(self, premise: Premise) -> bool:
+        """Whether the declared and derived sizes say that a premise's two sizes are equal."""
+        left, right = premise.left, premise.right
+        if isinstance(left, tuple):
+            size = self._size(*left)
+        else:
+            size = None if callable(self.launch) or left >= len(self.launch) else self.launch[left]
+        if isinstance(right, tuple):
+            return size is not None and size == self._size(*right)
+        return size == (name(right) if isinstance(right, str) else integer(right))
+
+    def _size(self, label: str, axis: int) -> Expr | None:
+        array = self.names.get(label, label)
+        dims = self.dims.get(array) or self.shapes.get(array)
+        return None if dims is None or callable(dims) else dims[axis]
+
+
+def _runs_over(use: AxisUse) -> int | None:
+    """The coordinate that runs over an axis from its first element on, wherever it indexes it."""
+    return None if use.offset or use.guarded or use.mirrored else use.coordinate
 
 
 class _Deriver(Bounds):
@@ -37,7 +61,7 @@ class _Deriver(Bounds):
         kernel: KernelSignature,
         declaration: Declaration,
         effects: Effects,
-        roles: dict[str, Role],
+        roles: Mapping[str, Role],
         *,
         trial: bool = False,
     ) -> None:
@@ -90,6 +114,7 @@ class _Deriver(Bounds):
                 for leaf, axis, use in self.axes()
                 for reason in (*use.uncovered, *self.doubts(leaf, axis, use, launch))
             ),
+            names={leaf.label: leaf.name for leaf in self.kernel.leaves},
         )
 
     def read_brackets(self) -> None:
@@ -98,29 +123,20 @@ class _Deriver(Bounds):
             if term.dims is not None:
                 self.check_ndim(leaf, term.dims)
                 self.dims[leaf.name] = term.dims
-        for term in (*(self.declaration.right or ()), *self.declaration.scratch):
-            leaf = self.by_label[term.name]
-            if term.dims is None:
-                continue
-            self.check_ndim(leaf, term.dims)
-            if self.roles[leaf.name] == "inout":
-                own = self.dims.get(leaf.name)
-                if own is not None and own != term.dims:
-                    raise self.fail(f"in-out '{term.name}' has other sizes on the left than on the right")
-                self.dims[leaf.name] = term.dims
-                continue
-            exact = tuple(d for d in term.dims if d is not None)
-            if len(exact) < len(term.dims):
-                raise self.fail(f"output '{term.name}' can't have the size '_': say how large it is")
-            self.shapes[leaf.name] = exact
-        for label, shape in self.declaration.shapes:
+        terms = (*(self.declaration.right or ()), *self.declaration.scratch)
+        brackets = [(term.name, term.dims) for term in terms if term.dims is not None]
+        for label, dims in (*brackets, *self.declaration.shapes):
             leaf = self.by_label[label]
-            if callable(shape):
-                self.shapes[leaf.name] = shape
+            if callable(dims):
+                self.shapes[leaf.name] = dims
                 continue
-            self.check_ndim(leaf, shape)
-            exact = tuple(d for d in shape if d is not None)
-            if len(exact) < len(shape):
+            self.check_ndim(leaf, dims)
+            if self.roles[leaf.name] == "inout":
+                if self.dims.setdefault(leaf.name, dims) != dims:
+                    raise self.fail(f"in-out '{label}' has other sizes on the left than on the right")
+                continue
+            exact = tuple(d for d in dims if d is not None)
+            if len(exact) < len(dims):
                 raise self.fail(f"output '{label}' can't have the size '_': say how large it is")
             self.shapes[leaf.name] = exact
 
@@ -137,16 +153,13 @@ class _Deriver(Bounds):
         for leaf in self.arrays:
             if not self.given(leaf) or leaf.name in self.dims:
                 continue
-            axes = {
-                axis: use.coordinate
-                for axis, use in enumerate(self.uses(leaf))
-                if use.coordinate is not None and not use.offset and not use.guarded and not use.mirrored
+            self.implied[leaf.name] = {
+                axis: c for axis, use in enumerate(self.uses(leaf)) if (c := _runs_over(use)) is not None
             }
-            if axes:
-                self.implied[leaf.name] = {axis: c for axis, c in axes.items() if c is not None}
         for leaf in self.arrays:
-            if not self.optional(leaf):
-                for coordinate in self.implied.get(leaf.name, {}).values():
+            for axis, coordinate in self.implied.get(leaf.name, {}).items():
+                self.why.setdefault(f"dim {coordinate}", f"it indexes axis {axis} of '{leaf.label}'")
+                if not self.optional(leaf):
                     self.implicit.setdefault(coordinate, self.fresh_letter(coordinate))
 
     def fresh_letter(self, coordinate: int) -> str:
@@ -176,19 +189,11 @@ class _Deriver(Bounds):
         found = None
         if not self.trial:
             dims = {n: d for n, d in (*self.brackets.items(), *self.shapes.items()) if not callable(d)}
-            found = suggest(self.kernel, self.declaration, self.effects, self.roles, dims, self.fits)
+            found = example_line(self.kernel, self.declaration, self.effects, self.roles, dims)
         if found is not None:
             return f"Say it, for example\n    {found}"
         example = ", ".join(unused(letter, {*self.by_label, *self.declaration.sizes}) for letter in LETTERS[:rank])
         return f'Give dim, for example dim="{example}" with these sizes named in the signature'
-
-    def fits(self, declaration: Declaration) -> bool:
-        """Whether everything follows from a declaration."""
-        try:
-            _Deriver(self.kernel, declaration, self.effects, self.roles, trial=True).run()
-        except SignatureError:
-            return False
-        return True
 
     def launch(self) -> tuple[Expr, ...] | Callback:
         declared = self.declaration.dim
@@ -212,9 +217,8 @@ class _Deriver(Bounds):
                     continue
                 for axis, use in enumerate(self.uses(leaf)):
                     size = dims[axis]
-                    if use.coordinate != coordinate or use.offset or use.guarded or use.mirrored or size is None:
-                        continue
-                    found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
+                    if _runs_over(use) == coordinate and size is not None:
+                        found.setdefault(size, f"it indexes axis {axis} of '{leaf.label}'")
             if len(found) > 1:
                 self.check_names(())  # a size that nothing binds isn't one to choose
                 options = " or ".join(f"'{size}' ({why})" for size, why in found.items())
@@ -231,13 +235,6 @@ class _Deriver(Bounds):
                     f"no array's size says how many threads coordinate {coordinate} of wp.tid() has"
                     f"{self.outputs_of(coordinate)} ({self.kernel.file}:{self.kernel.line}). {self.advice(rank)}"
                 )
-            first = next(
-                f"it indexes axis {axis} of '{leaf.label}'"
-                for leaf in self.arrays
-                for axis, c in self.implied.get(leaf.name, {}).items()
-                if c == coordinate
-            )
-            self.why[f"dim {coordinate}"] = first
             sizes.append(name(self.implicit[coordinate]))
         return tuple(sizes)
 
@@ -245,11 +242,8 @@ class _Deriver(Bounds):
         """Axes under one coordinate agree: with the launch size where it was derived, else with each other."""
         derived = self.declaration.dim is None and not callable(launch)
         for leaf in self.arrays:
-            axes = self.implied.get(leaf.name)
-            if not axes:
-                continue
             dims: list[Expr | None] = [None] * leaf.ndim
-            for axis, coordinate in axes.items():
+            for axis, coordinate in self.implied.get(leaf.name, {}).items():
                 if derived and not callable(launch) and coordinate < len(launch):
                     dims[axis] = launch[coordinate]
                 elif coordinate in self.implicit:
@@ -263,11 +257,9 @@ class _Deriver(Bounds):
                 continue
             sizes = [size for size in (self.size_read(use, launch) for use in self.uses(leaf)) if size is not None]
             if len(sizes) < leaf.ndim:
-                known = self.effects.arrays.get(leaf.label)
-                axis = next((k for k, use in enumerate(self.uses(leaf)) if self.size_read(use, launch) is None), 0)
-                reason = ""
-                if known is not None and axis < len(known.axes) and known.axes[axis].uncovered:
-                    reason = f" (axis {axis}: {known.axes[axis].uncovered[0]})"
+                unread = ((k, use) for k, use in enumerate(self.uses(leaf)) if self.size_read(use, launch) is None)
+                axis, use = next(unread, (0, AxisUse()))
+                reason = f" (axis {axis}: {use.uncovered[0]})" if use.uncovered else ""
                 raise self.fail(
                     f"the shape of output '{leaf.label}' can't be read from the kernel{reason} "
                     f"({self.kernel.file}:{self.kernel.line}); give it in brackets, or with "
@@ -313,10 +305,10 @@ class _Deriver(Bounds):
         bound = {solved.name for solved in solve(axes, sizes)}
         known = bound | sizes
 
-        def check(expr: Expr | None, what: str) -> None:
-            if expr is None:
-                return
-            for used in expr.names():
+        named = ((f"'{label}'", sizes) for label, sizes in (*self.dims.items(), *self.shapes.items()))
+        listed = [(what, size) for what, sizes in (*named, ("dim", launch)) if not callable(sizes) for size in sizes]
+        for what, expr in listed:
+            for used in expr.names() if expr is not None else ():
                 leaf = self.by_label.get(used)
                 if used in known and (leaf is None or used in ints):
                     continue
@@ -333,17 +325,6 @@ class _Deriver(Bounds):
                     f"the size '{expr}' of {what} uses '{used}', {why}; bind it on the left, as "
                     f"in 'x[{used}]', or make it an argument with sizes=\"{used}\""
                 )
-
-        for label, dims in self.dims.items():
-            for expr in dims:
-                check(expr, f"'{label}'")
-        for label, shape in self.shapes.items():
-            if not callable(shape):
-                for expr in shape:
-                    check(expr, f"'{label}'")
-        if not callable(launch):
-            for expr in launch:
-                check(expr, "dim")
 
     def check_covers(self, covers: tuple[Cover, ...], launch: tuple[Expr, ...] | Callback) -> None:
         """Refuse what fits no call: an axis as long as the launch, indexed by a multiple of its coordinate."""
@@ -384,3 +365,22 @@ def derive_extents(kernel: KernelSignature, declaration: Declaration, effects: E
         SignatureError: a size is unknown, ambiguous or contradicts the kernel.
     """
     return _Deriver(kernel, declaration, effects, roles.by_name).run()
+
+
+def example_line(
+    kernel: KernelSignature,
+    declaration: Declaration,
+    effects: Effects,
+    roles: Mapping[str, Role],
+    given: Mapping[str, Dims] | None = None,
+) -> str | None:
+    """A decorator line from which everything follows, tried before; ``given``: the sizes that are declared."""
+
+    def fits(declaration: Declaration) -> bool:
+        try:
+            _Deriver(kernel, declaration, effects, roles, trial=True).run()
+        except SignatureError:
+            return False
+        return True
+
+    return suggest(kernel, declaration, effects, roles, given or {}, fits)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import cast
 
-from ..effects import ArrayEffects, Effects, Premise
+from ..effects import ArrayEffects, Effects
 from ..errors import SignatureError, did_you_mean
 from ..kernel.signature import KernelSignature, Leaf
-from .declaration import Callback, Declaration
+from .declaration import Declaration
 from .extents import Extents
 from .model import Init, Slot
-from .sizes import Expr, integer
-from .sizes import name as size_name
 
 
-def covers_exactly(
-    shape: tuple[Expr, ...] | Callback | None, effects: ArrayEffects, extents: Extents, names: dict[str, str]
-) -> str | None:
-    """Why the launch fails to cover this array element by element; None where it does so provably.
-
-    ``names`` are schema names by label.
-    """
-    if not effects.filled and not (effects.filled_if and all(holds(p, extents, names) for p in effects.filled_if)):
+def covers_exactly(leaf: Leaf, effects: ArrayEffects, extents: Extents) -> str | None:
+    """Why the launch fails to cover this array element by element; None where it does so provably."""
+    shape = extents.shapes.get(leaf.name)
+    if not effects.filled and not (effects.filled_if and all(map(extents.holds, effects.filled_if))):
         return effects.filled_why or "not every element is provably written"
-    if shape is None or callable(shape) or extents.launch is None or callable(extents.launch):
+    if shape is None or callable(shape) or callable(extents.launch):
         return "its shape and the launch size are computed by callables, which can't be compared before the call"
     for axis, coordinate in enumerate(effects.filled_by):
         if coordinate is None:
@@ -37,45 +31,16 @@ def covers_exactly(
     return None
 
 
-def holds(premise: Premise, extents: Extents, names: dict[str, str]) -> bool:
-    """Whether the declared and derived sizes say that a premise's two sizes are equal."""
-
-    def size(of: int | str | tuple[str, int], coordinate: bool) -> Expr | None:
-        if isinstance(of, tuple):
-            name = names.get(of[0], of[0])
-            dims = extents.dims.get(name) or extents.shapes.get(name)
-            return None if dims is None or callable(dims) else dims[of[1]]
-        if isinstance(of, str):
-            return size_name(of)
-        if not coordinate:
-            return integer(of)
-        launch = extents.launch
-        return None if callable(launch) or of >= len(launch) else launch[of]
-
-    left, right = size(premise.left, True), size(premise.right, False)
-    return left is not None and left == right
-
-
-def init_of(
-    leaf: Leaf,
-    declaration: Declaration,
-    known: ArrayEffects,
-    shape: tuple[Expr, ...] | Callback | None,
-    extents: Extents,
-    names: dict[str, str],
-) -> tuple[Init, str]:
+def init_of(leaf: Leaf, declaration: Declaration, known: ArrayEffects, extents: Extents) -> tuple[Init, str]:
     declared = dict(declaration.inits).get(leaf.label, declaration.init)
     if declared == "zeros" or declared == "empty":
         return cast(Init, declared), "declared"
     if declared is not None and declared != "auto":
         return cast(Init, float(declared) if leaf.differentiable else declared), "declared"
-    missing = covers_exactly(shape, known, extents, names)
-    if missing is None:
-        return (
-            "empty",
-            f"every element is written: {known.filled_why}" if known.filled_why else "every element is written",
-        )
-    return "zeros", missing
+    missing = covers_exactly(leaf, known, extents)
+    if missing is not None:
+        return "zeros", missing
+    return "empty", "every element is written" + (f": {known.filled_why}" if known.filled_why else "")
 
 
 def check_inits(kernel: KernelSignature, declaration: Declaration, effects: Effects, slots: tuple[Slot, ...]) -> None:

@@ -6,6 +6,7 @@ them together with what the gradient needs.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from ..effects import ArrayEffects, Effects
@@ -13,10 +14,10 @@ from ..errors import SignatureError
 from ..kernel.signature import MISSING, KernelSignature, Leaf
 from ..rewrite.loops import Choice, choose_adjoint
 from .declaration import Declaration
-from .extents import Extents, derive_extents
-from .initial import check_inits, holds, init_of
+from .extents import Extents, derive_extents, example_line
+from .initial import check_inits, init_of
 from .model import Init, OpPlan, Parameter, Slot
-from .roles import Role, assign_roles
+from .roles import Roles, assign_roles
 
 
 def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects) -> OpPlan:
@@ -25,12 +26,11 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     Raises:
         SignatureError: the declaration says too little, or contradicts the kernel.
     """
-    roles = assign_roles(kernel, declaration, effects)
+    roles = assign_roles(kernel, declaration, effects, partial(example_line, kernel, declaration, effects))
     extents = derive_extents(kernel, declaration, effects, roles)
-    names = {leaf.label: leaf.name for leaf in kernel.leaves}
     choice = Choice(None, effects.hazards, effects) if kernel.program else choose_adjoint(kernel.kernel, effects)
     effects = choice.effects
-    slots = tuple(_slot(leaf, declaration, effects, roles.by_name, roles.why, extents, names) for leaf in kernel.leaves)
+    slots = tuple(_slot(leaf, declaration, effects, roles, extents) for leaf in kernel.leaves)
     slots += tuple(
         Slot(Leaf(size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes
     )
@@ -44,7 +44,7 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
             f"kernel's argument 'device' ({kernel.file}:{kernel.line})"
         )
     gradient, why = _gradient_policy(kernel, declaration, choice, slots)
-    hazards = [h for h in choice.hazards if h.unless is None or not holds(h.unless, extents, names)]
+    hazards = [h for h in choice.hazards if h.unless is None or not extents.holds(h.unless)]
     if gradient != "adjoint":
         hazards = []
     return OpPlan(
@@ -64,16 +64,8 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     )
 
 
-def _slot(
-    leaf: Leaf,
-    declaration: Declaration,
-    effects: Effects,
-    roles: dict[str, Role],
-    why: dict[str, str],
-    extents: Extents,
-    names: dict[str, str],
-) -> Slot:
-    role = roles[leaf.name]
+def _slot(leaf: Leaf, declaration: Declaration, effects: Effects, roles: Roles, extents: Extents) -> Slot:
+    role, why = roles.by_name[leaf.name], roles.why.get(leaf.name, "")
     given = role in ("input", "mutated")
     optional = leaf.is_array and given and (leaf.default is None or leaf.label in declaration.optional)
     nullable = role == "output" and leaf.label in declaration.optional
@@ -81,21 +73,20 @@ def _slot(
     asked = other is not None and other.tested
     objects = effects.handles.get(leaf.label, frozenset())
     if not leaf.is_array:
-        return Slot(leaf, role, objects=objects, why=why.get(leaf.name, ""))
+        return Slot(leaf, role, objects=objects, why=why)
     known = effects.arrays.get(leaf.label) or ArrayEffects(
         leaf.label, leaf.ndim, filled_why="the kernel's body could not be followed", null_adjoint_safe=False
     )
-    shape = extents.shapes.get(leaf.name)
     init: Init = "zeros"
     init_why = ""
     if role in ("output", "scratch"):
-        init, init_why = init_of(leaf, declaration, known, shape, extents, names)
+        init, init_why = init_of(leaf, declaration, known, extents)
     differentiable = leaf.differentiable and leaf.label not in declaration.nondiff and role != "mutated"
     return Slot(
         leaf=leaf,
         role=role,
         dims=extents.dims.get(leaf.name),
-        shape=shape,
+        shape=extents.shapes.get(leaf.name),
         optional=optional,
         nullable=nullable,
         unasked=()
@@ -112,7 +103,7 @@ def _slot(
         replayed=known.replayed,
         state=known.adjoint_state,
         objects=objects,
-        why=why.get(leaf.name, ""),
+        why=why,
     )
 
 

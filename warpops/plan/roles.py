@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from ..effects import ArrayEffects, AxisUse, Effects
+from ..effects import ArrayEffects, Effects
 from ..errors import SignatureError, did_you_mean
 from ..kernel.signature import KernelSignature, Leaf
 from .declaration import Declaration
-from .sizes import unused
 
 Role = Literal["input", "output", "inout", "mutated", "scratch", "number", "vector", "handle", "tensor_scalar", "size"]
+Example = Callable[[Mapping[str, Role]], str | None]
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Roles:
     """Outputs and in-out arrays in the order of the op's result, by schema name."""
 
 
-def assign_roles(kernel: KernelSignature, declaration: Declaration, effects: Effects) -> Roles:
-    """Give every leaf its role.
+def assign_roles(kernel: KernelSignature, declaration: Declaration, effects: Effects, example: Example) -> Roles:
+    """Give every leaf its role. ``example``: a decorator line that gives leaves these roles.
 
     Raises:
         SignatureError: a name is unknown, two declarations contradict each other or the kernel, or a role is neither
@@ -38,7 +39,7 @@ def assign_roles(kernel: KernelSignature, declaration: Declaration, effects: Eff
     if right is None and declaration.signature is None and shaped:
         right = shaped
     scratch = [term.name for term in declaration.scratch]
-    _check_combinations(kernel, declaration, leaves, left, right or [], shaped, scratch)
+    _check_combinations(kernel, declaration, left, right or [], shaped, scratch)
 
     roles: dict[str, Role] = {}
     why: dict[str, str] = {}
@@ -60,17 +61,13 @@ def assign_roles(kernel: KernelSignature, declaration: Declaration, effects: Eff
         raise SignatureError(
             f"{kernel.name}: the roles can't be read from the kernel ({kernel.file}:{kernel.line}): "
             + "; ".join(unsure)
-            + f". Say what is meant, for example\n    {_meanings(kernel, effects, roles)}"
+            + f". Say what is meant, for example\n    {_meanings(kernel, effects, roles, example)}"
         )
-    results = (
-        tuple(leaves[name].name for name in right)
-        if right is not None
-        else tuple(leaves[name].name for name in inferred)
-    )
+    results = tuple(leaves[name].name for name in (inferred if right is None else right))
     if not results and not any(role == "mutated" for role in roles.values()):
         raise SignatureError(
             f"{kernel.name}: the op has no output and mutates nothing ({kernel.file}:{kernel.line}). Name what it "
-            f"gives, for example\n    {_suggest(kernel, effects, roles)}"
+            f"gives, for example\n    {_line(kernel, effects, roles, example)}"
         )
     _check_against_kernel(kernel, declaration, effects, roles)
     return Roles(roles, why, results)
@@ -90,9 +87,7 @@ def _declared(
         return "scratch", "declared as scratch"
     if right is not None and label in right:
         return ("inout", "declared on both sides") if label in left else ("output", "declared on the right")
-    if label in left and right is not None:
-        return "input", "declared on the left"
-    if label in left and declaration.mutates:
+    if label in left and (right is not None or declaration.mutates):
         return "input", "declared on the left"
     return None, ""
 
@@ -179,7 +174,6 @@ def _check_names(kernel: KernelSignature, declaration: Declaration, leaves: dict
 def _check_combinations(
     kernel: KernelSignature,
     declaration: Declaration,
-    leaves: dict[str, Leaf],
     left: list[str],
     right: list[str],
     shaped: list[str],
@@ -233,9 +227,9 @@ def _check_against_kernel(
             )
 
 
-def _meanings(kernel: KernelSignature, effects: Effects, roles: dict[str, Role]) -> str:
+def _meanings(kernel: KernelSignature, effects: Effects, roles: dict[str, Role], example: Example) -> str:
     """Decorator lines to start from: one for each thing that may be meant by an array that is added to."""
-    line = _suggest(kernel, effects, roles)
+    line = _line(kernel, effects, roles, example)
     known = {leaf.label: effects.arrays.get(leaf.label) for leaf in kernel.leaves if leaf.is_array}
     added = [label for label, found in known.items() if found and found.atomics and not found.stores]
     written = [label for label, found in known.items() if found is None or found.written or found.escapes]
@@ -243,47 +237,22 @@ def _meanings(kernel: KernelSignature, effects: Effects, roles: dict[str, Role])
         return line
     lines = {
         line: "added up from zero, and returned",
-        _suggest(kernel, effects, roles, given=True): "added to what is given, and returned: in-out",
+        _line(kernel, effects, roles, example, given=True): "added to what is given, and returned: in-out",
         f'@warp_op(mutates="{", ".join(added)}")': "added to the caller's own, in place",
     }
     width = max(map(len, lines))
     return "\n    ".join(f"{line:{width}}  # {meaning}" for line, meaning in lines.items())
 
 
-def _suggest(kernel: KernelSignature, effects: Effects, roles: dict[str, Role], given: bool = False) -> str:
-    """A decorator line to start from; ``given``: with what is added to among the inputs."""
-    inputs: list[str] = []
-    outputs: list[str] = []
-    bound: list[str] = []
-    used: list[str] = []
-    taken = {name for leaf in kernel.leaves for name in (*leaf.path, leaf.name, leaf.label)} | RESERVED
+def _line(
+    kernel: KernelSignature, effects: Effects, roles: dict[str, Role], example: Example, given: bool = False
+) -> str:
+    """A line to start from: what is written is an output; in-out where it is read too, or ``given``."""
+    meant = dict(roles)
     for leaf in kernel.leaves:
-        if not leaf.is_array:
-            continue
         known = effects.arrays.get(leaf.label)
-        dims = [unused(_size_name(leaf, axis, known), taken) for axis in range(leaf.ndim)]
-        term = f"{leaf.label}[{', '.join(dims)}]"
         written = known is None or known.written or bool(known.escapes)
-        if written and roles.get(leaf.name) not in ("mutated", "scratch"):
-            outputs.append(term)
-            used += dims
-            if known is None or (known.read and not known.atomics) or given:
-                inputs.append(term)
-                bound += dims
-        elif roles.get(leaf.name) == "input":
-            inputs.append(term)
-            bound += dims
-    free = [size for size in dict.fromkeys(used) if size not in bound and not size.isdigit()]
-    sizes = f', sizes="{", ".join(free)}"' if free else ""
-    return f'@warp_op("{", ".join(inputs)} -> {", ".join(outputs) or "..."}"{sizes})'
-
-
-def _size_name(leaf: Leaf, axis: int, known: ArrayEffects | None) -> str:
-    if known is not None and axis < len(known.axes):
-        coordinate = known.axes[axis].coordinate
-        if coordinate is not None and not known.axes[axis].offset:
-            return "nmkl"[coordinate]
-        constants = known.axes[axis].constants
-        if known.atomics and constants and known.axes[axis] == AxisUse(constants=constants):
-            return str(max(constants) + 1)  # a sum in a few elements
-    return f"{leaf.name}{axis}" if leaf.ndim > 1 else f"{leaf.name}_size"
+        if leaf.is_array and written and roles[leaf.name] not in ("mutated", "scratch"):
+            also_read = known is None or (known.read and not known.atomics)
+            meant[leaf.name] = "inout" if also_read or given else "output"
+    return example(meant) or '@warp_op("... -> ...")'

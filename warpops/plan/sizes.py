@@ -105,15 +105,13 @@ def parse_sizes(text: str) -> tuple[Expr | None, ...]:
     if not isinstance(tree, ast.Tuple):
         raise SizeError(f"'{text}' is no list of size expressions")
     try:
-        return tuple(_parse(item) for item in tree.elts)
+        return tuple(None if _is_any(item) else _expression(item, DEEPEST) for item in tree.elts)
     except RecursionError:  # Python's own printing of what isn't allowed
         raise SizeError(TOO_DEEP) from None
 
 
-def _parse(node: ast.expr) -> Expr | None:
-    if isinstance(node, ast.Name) and node.id == "_":
-        return None
-    return _expression(node, DEEPEST)
+def _is_any(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "_"
 
 
 def _expression(node: ast.expr, levels: int) -> Expr:
@@ -123,9 +121,9 @@ def _expression(node: ast.expr, levels: int) -> Expr:
         if node.value >= 2**63:
             raise SizeError(f"'{node.value}' is larger than any size")
         return integer(node.value)
+    if _is_any(node):
+        raise SizeError("'_' stands for any size and can't be part of an expression")
     if isinstance(node, ast.Name):
-        if node.id == "_":
-            raise SizeError("'_' stands for any size and can't be part of an expression")
         return name(node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         operand = _expression(node.operand, levels - 1)

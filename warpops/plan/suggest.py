@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ..effects import AxisUse, Effects
@@ -26,15 +26,18 @@ def suggest(
 ) -> str | None:
     """A decorator line that works: sizes from the kernel's indices where they say one, else as names.
 
+    Where nothing says how many threads there are, inputs of as many axes are taken to be as large as the launch.
+
     Args:
         roles: by schema name.
         given: the sizes that are declared, by schema name.
         fits: whether sizes and launch size follow from a declaration.
     """
     terms = _Terms(kernel, declaration, effects, roles, given)
-    for plain in (False, True):
+    unsaid = {*terms.letters} & {*terms.unbound(*terms.terms(), None)}
+    for read, alike in (True, unsaid), (True, set[str]()), (False, set[str]()):
         for dim in (declaration.dim, terms.launch()):
-            left, right = terms.terms(plain)
+            left, right = terms.terms(read, alike)
             wanted = replace(declaration, left=left, right=right, dim=dim, shapes=(), signature="(suggested)")
             wanted = replace(wanted, tiled=declaration.tiled or effects.tiled)
             wanted = replace(wanted, sizes=(*declaration.sizes, *terms.unbound(left, right, dim)))
@@ -62,14 +65,15 @@ class _Terms:
     def launch(self) -> tuple[Expr, ...]:
         return tuple(name(letter) for letter in self.letters[: max(self.effects.tid_rank or 0, 1)])
 
-    def terms(self, plain: bool) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-        """Both sides; ``plain``: every input's size is a name of its own."""
+    def terms(self, read: bool = True, alike: Collection[str] = ()) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+        """Both sides; ``read``: inputs have sizes from their indices; ``alike``: the launch's sizes that they may be guessed
+        to have."""
         left, right = [], []
         for leaf in self.kernel.leaves:
             role = self.roles[leaf.name]
             if not leaf.is_array or role == "scratch":
                 continue
-            term = Term(leaf.label, self.dims(leaf, plain))
+            term = Term(leaf.label, self.dims(leaf, read, alike))
             if role != "output":
                 left.append(term)
             if role in ("output", "inout"):
@@ -78,18 +82,26 @@ class _Terms:
         right.sort(key=lambda term: order.index(term.name) if term.name in order else len(order))
         return tuple(left), tuple(right)
 
-    def dims(self, leaf: Leaf, plain: bool) -> Dims:
+    def dims(self, leaf: Leaf, read: bool, alike: Collection[str]) -> Dims:
         known = self.effects.arrays.get(leaf.label)
         uses = known.axes if known is not None and len(known.axes) == leaf.ndim else (AxisUse(),) * leaf.ndim
         named = self.given.get(leaf.name, (None,) * leaf.ndim)
-        plain = plain and self.roles[leaf.name] != "output"
-        found = zip(named, uses, range(leaf.ndim), strict=True)
         return tuple(
-            own or (None if plain else self.from_indices(use)) or self.own_name(leaf, axis) for own, use, axis in found
+            own or self.size(leaf, axis, use, read, alike)
+            for axis, (own, use) in enumerate(zip(named, uses, strict=True))
         )
 
-    def from_indices(self, use: AxisUse) -> Expr | None:
+    def size(self, leaf: Leaf, axis: int, use: AxisUse, read: bool, alike: Collection[str]) -> Expr:
+        role = self.roles[leaf.name]
+        found = self.from_indices(use, role != "input") if read or role == "output" else None
+        if found is None and role != "output" and leaf.ndim == self.effects.tid_rank and self.letters[axis] in alike:
+            return name(self.letters[axis])
+        return found or self.own_name(leaf, axis)
+
+    def from_indices(self, use: AxisUse, written: bool) -> Expr | None:
         """The size that an axis takes for its indices, where they say one."""
+        if written and use.constants and use == AxisUse(constants=use.constants):
+            return integer(max(use.constants) + 1)
         if use.run is not None:
             return self.length(use.run)
         if use.window is not None and not use.below:
@@ -133,8 +145,10 @@ class _Terms:
 
 
 def _text(declaration: Declaration) -> str:
-    sides = [", ".join(map(str, side)) for side in (declaration.left, declaration.right or ())]
-    text = f'@warp_op("{" -> ".join(sides).strip()}"'
+    left, right = (", ".join(map(str, side)) for side in (declaration.left, declaration.right or ()))
+    if not right and not declaration.mutates:
+        right = "..."
+    text = f'@warp_op("{f"{left} -> {right}".strip()}"'
     if isinstance(declaration.dim, tuple):
         text += f', dim="{", ".join(map(str, declaration.dim))}"'
     elif declaration.dim is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -22,3 +23,9 @@ def found(look: Callable[[], Any], otherwise: Any = None) -> Any:
 def either(short: Callable[[], Any], twin: Any) -> Any:
     """A short way where it is found and allowed, else its twin."""
     return found(short, twin) if FAST else twin
+
+
+def late(short: Callable[[], Any], twin: Any) -> Any:
+    """A function that is ``either``, chosen at its first call: what it imports is a good part of PyTorch."""
+    chosen = functools.cache(lambda: either(short, twin))
+    return lambda *given: chosen()(*given)

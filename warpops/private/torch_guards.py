@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from . import torch_modes
 from .short import either
 
 
@@ -89,6 +90,15 @@ def is_ordinary(tensor: torch.Tensor) -> bool:
                 found.append(_keys(torch.empty(0, device=kind)))
         known = _ordinary[kind] = frozenset(found)
     return _keys(tensor) in known
+
+
+def direct(*tensors: torch.Tensor | None) -> bool:
+    """Whether a call may go past PyTorch's operators, to the launch itself: nobody watches, and tensors, less those that are
+    None, are memory. The first tells whether it is on meta."""
+    if torch_modes.watched():
+        return False
+    given = [tensor for tensor in tensors if tensor is not None]
+    return all(map(is_ordinary, given)) and not (given and given[0].is_meta)
 
 
 def can_guard(tensors: Sequence[Any]) -> bool:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 import torch.autograd.forward_ad as _forward_ad
 
-from .short import either, found
+from .short import FAST, either, found, late
 
 grad_enabled: Callable[[], bool] = torch.is_grad_enabled
 
@@ -81,33 +80,28 @@ followed_further_out: Callable[[tuple[Any, ...]], bool] = either(_short_further_
 VMAP_KEY = "FuncTorchBatched"
 
 
-@functools.cache
-def _vmap_caller() -> Callable[..., Any]:
-    """Chosen at the first vmap: what it imports is a good part of PyTorch."""
+def _short_vmap() -> Callable[..., Any]:
+    from torch._functorch.autograd_function import custom_function_call_vmap_helper
+    from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
-    def short() -> Callable[..., Any]:
-        from torch._functorch.autograd_function import custom_function_call_vmap_helper
-        from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+    def call(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        interpreter: Any = retrieve_current_functorch_interpreter()
+        return custom_function_call_vmap_helper(interpreter, rule, op, *arguments, **named)
 
-        def call(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-            interpreter: Any = retrieve_current_functorch_interpreter()
-            return custom_function_call_vmap_helper(interpreter, rule, op, *arguments, **named)
-
-        return call
-
-    def twin(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        made: list[Callable[..., Any]] = []
-        library: Any = types.SimpleNamespace(impl=lambda name, function, *_, **__: made.append(function))
-        torch.library.register_vmap(op, rule, lib=library)
-        return made[0](None, *arguments, **named)
-
-    caller: Callable[..., Any] = either(short, twin)
-    return caller
+    return call
 
 
-def call_vmap_rule(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Run a rule ``(info, in_dims, *args, **kwargs)`` for the innermost vmap, as PyTorch does its own."""
-    return _vmap_caller()(rule, op, arguments, named)
+def _public_vmap(rule: Callable[..., Any], op: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    made: list[Callable[..., Any]] = []
+    library: Any = types.SimpleNamespace(impl=lambda name, function, *_, **__: made.append(function))
+    torch.library.register_vmap(op, rule, lib=library)
+    return made[0](None, *arguments, **named)
+
+
+call_vmap_rule: Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any] = late(
+    _short_vmap, _public_vmap
+)
+"""Run a rule ``(info, in_dims, *args, **kwargs)`` of an op for the innermost vmap, as PyTorch does its own."""
 
 
 # --- tangents ---------------------------------------------------------------------------------------------------------
@@ -157,32 +151,28 @@ def _followed_here(tensor: torch.Tensor) -> str | None:
     return "has a tangent" if has_tangent(tensor) else None
 
 
-@functools.cache
-def _followed_further_out() -> Callable[[torch.Tensor], str | None]:
-    """Chosen at the first transform: what it imports is a good part of PyTorch."""
+def _short_below() -> Callable[[torch.Tensor], str | None]:
+    from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
-    def short() -> Callable[[torch.Tensor], str | None]:
-        from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+    inner, level = torch._C._functorch.get_unwrapped, torch._C._functorch.maybe_get_level
 
-        inner, level = torch._C._functorch.get_unwrapped, torch._C._functorch.maybe_get_level
+    def below(tensor: torch.Tensor) -> str | None:
+        interpreter: Any = retrieve_current_functorch_interpreter()
+        own = _is_wrapped(tensor) and level(tensor) == interpreter.level()
+        with interpreter.lower():
+            return followed(inner(tensor) if own else tensor)
 
-        def below(tensor: torch.Tensor) -> str | None:
-            interpreter: Any = retrieve_current_functorch_interpreter()
-            own = _is_wrapped(tensor) and level(tensor) == interpreter.level()
-            with interpreter.lower():
-                return followed(inner(tensor) if own else tensor)
+    return below
 
-        return below
 
-    chosen: Callable[[torch.Tensor], str | None] = either(short, lambda tensor: None)
-    return chosen
+_followed_below: Callable[[torch.Tensor], str | None] = late(_short_below, lambda tensor: None)
 
 
 def followed(tensor: torch.Tensor) -> str | None:
     """How a derivative of a tensor is asked for, at any level of transforms: it "requires grad" or "has a tangent"; None where
     none is. Where levels can't be told apart, the innermost is asked."""
     here = _followed_here(tensor)
-    return here if here is not None or functorch_level() is None else _followed_further_out()(tensor)
+    return here if here is not None or functorch_level() is None else _followed_below(tensor)
 
 
 # --- autograd ---------------------------------------------------------------------------------------------------------
@@ -262,6 +252,12 @@ profiling: Callable[[], bool] = either(lambda: torch._C._autograd._profiler_enab
 tracing: Callable[[], Any] = either(lambda: getattr(torch._C, "_get_tracing_state"), getattr(torch.jit, "is_tracing"))  # noqa: B009
 """Something true inside ``torch.jit.trace``."""
 
+
+def watched() -> bool:
+    """Whether somebody is to be told of operators that are called."""
+    return not FAST or bool(dispatch_modes() or function_mode() or profiling() or tracing())
+
+
 raw_stream: Callable[[int], int] | None = either(lambda: getattr(torch._C, "_cuda_getCurrentRawStream"), None)  # noqa: B009
 """The handle of this thread's current stream on a CUDA device, by its number; None where PyTorch is built without."""
 
@@ -303,22 +299,14 @@ def _require_of_its_own(error: type[Exception], condition: Any, message: Callabl
         raise error(message())
 
 
-@functools.cache
-def _requirer() -> Callable[[type[Exception], Any, Callable[[], str]], None]:
-    """Chosen at the first symbol: what it imports is a good part of PyTorch."""
-
-    def short() -> Callable[..., None]:
-        made: Callable[..., None] = torch._check_with
-        made(ValueError, True, str)
-        return made
-
-    chosen: Callable[..., None] = either(short, _require_of_its_own)
-    return chosen
+def _short_require() -> Callable[..., None]:
+    made: Callable[..., None] = torch._check_with
+    made(ValueError, True, str)
+    return made
 
 
-def require(error: type[Exception], condition: Any, message: Callable[[], str]) -> None:
-    """Raise an error unless a condition holds; one on a size that isn't known yet holds, and is checked in the graph."""
-    _requirer()(error, condition, message)
+require: Callable[[type[Exception], Any, Callable[[], str]], None] = late(_short_require, _require_of_its_own)
+"""Raise an error unless a condition holds; one on a size that isn't known yet holds, and is checked in the graph."""
 
 
 def replicates_implicitly(kind: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -244,21 +244,17 @@ def forget(namespace: str, name: str, key: str | None = None) -> None:
 
 
 class Rules:
-    """The rules for tensor subclasses of one operator: PyTorch's own, then the one of a class that is met for the first
-    time."""
+    """The rules for tensor subclasses of one operator: PyTorch's own, then ``rule`` for ``classes``, which may be those that
+    there are by then."""
 
-    __slots__ = ("own",)
+    __slots__ = ("classes", "own", "rule")
     own: Any
 
-    def of_class(self, kind: type) -> Callable[..., Any] | None:
-        raise NotImplementedError
-
-    def classes(self) -> Iterable[type]:
-        """Those that there are already."""
-        raise NotImplementedError
+    def __init__(self, rule: Callable[..., Any], classes: Callable[[], tuple[type, ...]]) -> None:
+        self.rule, self.classes = rule, classes
 
     def find(self, kind: type) -> Any:
-        return self.own.find(kind) or self.of_class(kind)
+        return self.own.find(kind) or (self.rule if issubclass(kind, self.classes()) else None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.own, name)
@@ -286,7 +282,7 @@ def _public_fake_kernel(library: Any, name: str, fake: Callable[..., Any]) -> No
 
 def _public_dispatch_rules(library: Any, name: str, rules: Rules) -> None:
     for kind in rules.classes():
-        torch.library.register_torch_dispatch(name, kind, rules.of_class(kind), lib=library)
+        torch.library.register_torch_dispatch(name, kind, rules.rule, lib=library)
 
 
 register_fake: Callable[[Any, str, Callable[..., Any]], None]

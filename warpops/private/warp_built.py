@@ -38,7 +38,7 @@ def local_types(kernel: Any) -> list[tuple[Any, Any, dict[str, Any], list[Any]]]
 
 def _types_of(symbols: dict[str, Any]) -> dict[str, Any]:
     types = {name: getattr(variable, "type", None) for name, variable in symbols.items()}
-    return {name: plain_type(found) for name, found in types.items() if found is not None}
+    return {name: strict_type(found) for name, found in types.items() if found is not None}
 
 
 def _results_of(adjoint: Any) -> list[Any]:
@@ -46,26 +46,16 @@ def _results_of(adjoint: Any) -> list[Any]:
     if found is None:
         return []
     variables = found if isinstance(found, (list, tuple)) else [found]
-    return [plain_type(variable.type) for variable in variables]
+    return [strict_type(variable.type) for variable in variables]
 
 
-def plain_type(warp_type: Any) -> Any:
-    """The type of a value of this type, by its one name."""
-    if _types.is_reference(warp_type):
-        warp_type = warp_type.value_type
-    return {int: wp.int32, float: wp.float32, bool: wp.bool}.get(warp_type, warp_type)
+def strict_type(warp_type: Any) -> Any:
+    """The type of a value of this type, by its one name: ``float`` is ``float32``."""
+    return _types.type_to_warp(_types.strip_reference(warp_type))
 
 
 def is_tile(warp_type: Any) -> bool:
     return bool(_types.is_tile(warp_type))
-
-
-def size_in_bytes(warp_type: Any) -> int:
-    """How much a value of a type takes; of a type that isn't stored in arrays, 0."""
-    try:
-        return int(_types.type_size_in_bytes(warp_type))
-    except (KeyError, TypeError, AttributeError):
-        return 0
 
 
 def types_of(found: Any) -> Any:
@@ -116,11 +106,6 @@ def watch_build(
     own.eval, own.resolve_call = evaluate, resolve
     with loading:
         own.build(None, {"output_arch": None, **options})  # which Warp's tile builtins ask for
-
-
-def strict_type(warp_type: Any) -> Any:
-    """A scalar type as Warp has it: ``float`` is ``float32``."""
-    return _types.type_to_warp(warp_type)
 
 
 def operator_name(operator: Any) -> str:

@@ -24,7 +24,7 @@ import warp._src.utils as _utils
 
 from ..errors import SignatureError
 from . import locks
-from .warp_types import OBJECTS
+from .warp_types import OBJECTS, size_in_bytes
 
 
 class Watcher:
@@ -36,7 +36,7 @@ class Watcher:
     """Who is told next."""
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
-        """``wp.launch`` with its arguments by name."""
+        """``wp.launch`` of a concrete kernel, with its arguments by name."""
         return self.inner.launch(original, call)
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:
@@ -82,16 +82,7 @@ def title_of(name: str) -> str:
 CHANGERS = ("build", "refit", "rebuild", "reserve")
 """The methods that change what an object of Warp stands for."""
 
-NATIVE = {
-    "wp_memcpy_": "copy",
-    "wp_array_copy_": "copy",
-    "wp_array_scan_": "utils.array_scan",
-    "wp_radix_sort_pairs_": "utils.radix_sort_pairs",
-    "wp_segmented_sort_pairs_": "utils.segmented_sort_pairs",
-    "wp_runlength_encode_": "utils.runlength_encode",
-    "wp_array_sum_": "utils.array_sum",
-    "wp_array_inner_": "utils.array_inner",
-}
+NATIVE = {"wp_memcpy_": "copy", "wp_array_copy_": "copy", **{f"wp_{name}_": name for name in LIBRARY}}
 """Warp's native functions that do the work of those, by how their names begin."""
 
 _local = threading.local()
@@ -152,7 +143,7 @@ def _targets() -> tuple[tuple[Any, str, Callable[[str, Any], Any]], ...]:
         (wp.array, "__cuda_array_interface__", _read_property),
         (wp, "to_torch", _read),
         (wp, "to_dlpack", _read),
-        (_context, "pack_arg", _bound_early("launch")),
+        (_context, "pack_arg", _bound_early("wp.launch")),
         (_context.runtime, "core", _guarded_core),
         (
             threading.Thread,
@@ -236,7 +227,14 @@ def _watched(tell: Tell) -> Callable[[str, Any], Any]:
 
 @_watched
 def _watched_launch(watcher: Any, name: str, original: Any, args: Any, kwargs: Any) -> Any:
-    return watcher.launch(original, _bound(original, args, kwargs))
+    call = _bound(original, args, kwargs)
+    kernel, arguments = call["kernel"], (*call["inputs"], *call["outputs"])
+    if call["record_cmd"]:
+        refuse(watcher.op, "wp.launch(record_cmd=True)", "leave it out")
+    if not isinstance(kernel, wp.Kernel) or len(arguments) != len(kernel.adj.args):
+        return original(**call)  # which says what is wrong
+    call["kernel"] = overload_for(kernel, arguments)
+    return watcher.launch(original, call)
 
 
 @_watched
@@ -293,9 +291,10 @@ def refuse(op: str, name: str, advice: str) -> NoReturn:
     raise SignatureError(f"{op}: the program calls {name}, which a program can't: {advice}")
 
 
-def _bound_early(function: str) -> Callable[[str, Any], Any]:
+def _bound_early(title: str) -> Callable[[str, Any], Any]:
     """For what a function of Warp's does without that its wrapper has seen the call: it was called by a name bound earlier."""
-    return _refused(f"write wp.{function}, which the op can follow", f"{function} by a name imported from warp")
+    name = title.removeprefix("wp.")
+    return _refused(f"write {title}, which the op can follow", f"{name} by a name imported from warp")
 
 
 class _Core:
@@ -305,7 +304,7 @@ class _Core:
         self._core = core
         for name, original in vars(core).items():
             function = next((NATIVE[prefix] for prefix in NATIVE if name.startswith(prefix)), None)
-            setattr(self, name, original if function is None else _bound_early(function)(name, original))
+            setattr(self, name, original if function is None else _bound_early(title_of(function))(name, original))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
@@ -345,10 +344,6 @@ def root_array(array: Any) -> Any:
     return array
 
 
-def element_size(dtype: Any) -> int:
-    return int(_types.type_size_in_bytes(dtype))
-
-
 def byte_range(array: Any) -> tuple[int, int]:
     """The first byte of an array and the one after its last."""
     low = high = int(array.ptr)
@@ -357,4 +352,4 @@ def byte_range(array: Any) -> tuple[int, int]:
             low += stride * (size - 1)
         else:
             high += stride * (size - 1)
-    return low, high + element_size(array.dtype)
+    return low, high + size_in_bytes(array.dtype)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import itertools
 import typing
@@ -33,6 +32,11 @@ def backward_enabled(kernel: Any) -> bool:
     if own is None:
         own = kernel.module.options.get("enable_backward", True)
     return bool(own)
+
+
+def module_options(kernel: Any) -> dict[str, Any]:
+    """The options that a kernel is built with."""
+    return {**kernel.module.options, **kernel.options}
 
 
 def module_like(module: Any, name: str) -> Any:
@@ -78,8 +82,9 @@ def unless_built(kernel: Any, say: Callable[[object], Exception]) -> None:
 
 def build(kernel: Any, device: Any, block_dim: int | None) -> None:
     """Build and load a kernel's module for one of Warp's devices, whatever Warp raises."""
-    with while_building(kernel.module, device):
-        kernel.module.load(device, resolved_block_dim(device, block_dim))
+    threads = resolved_block_dim(device, block_dim)
+    with while_building(kernel.module, device, threads):
+        kernel.module.load(device, threads)
 
 
 def share_scalars(left: Any, right: Any) -> bool:
@@ -103,20 +108,14 @@ class Loaded(typing.NamedTuple):
     def entry(self, adjoint: bool) -> Any:
         return self.adjoint if adjoint else self.forward
 
-    def address(self, adjoint: bool) -> int:
-        """Where an entry point is."""
-        return ctypes.cast(self.entry(adjoint), ctypes.c_void_p).value or 0
-
 
 class Compiled:
     """One kernel, loaded on one device: calls its entry points with packed arguments.
 
     The argument structs arrive as ``bytes`` (one immutable object per launch, so any number of threads may launch),
-    laid out as ``struct_layout`` says. The module is loaded again when Warp has marked it modified, as ``wp.launch``
+    laid out as in C. The module is loaded again when Warp has marked it modified, as ``wp.launch``
     would do.
     """
-
-    __slots__ = ("block_dim", "device", "kernel", "loaded", "module")
 
     loaded: Loaded
 
@@ -125,10 +124,6 @@ class Compiled:
         self.module = kernel.module
         self.device = device
         self.block_dim = block_dim
-
-    @property
-    def has_adjoint(self) -> bool:
-        return self.current().adjoint is not None
 
     def load(self) -> Loaded:
         """Build and load the module where that is needed, and look the entry points up.
@@ -146,7 +141,7 @@ class Compiled:
             raise say(failed)
         hashers = self.module.hashers
         try:
-            with while_building(self.module, self.device):
+            with while_building(self.module, self.device, self.block_dim):
                 found = self.module.load(self.device, self.block_dim)
         except Exception as error:
             if say is None:
@@ -170,19 +165,10 @@ class Compiled:
         loaded = self.loaded
         return loaded if self.module.hashers is loaded.hashers else self.load()
 
-    def forward(self, bounds: bytes, arguments: bytes) -> None:
-        loaded = self.loaded
-        if self.module.hashers is not loaded.hashers:
-            loaded = self.load()
-        loaded.forward(bounds, arguments)
-
-    def adjoint(self, bounds: bytes, arguments: bytes, adjoints: bytes) -> None:
-        loaded = self.loaded
-        if self.module.hashers is not loaded.hashers:
-            loaded = self.load()
-        if loaded.adjoint is None:
-            raise no_adjoint(self.kernel)
-        loaded.adjoint(bounds, arguments, adjoints)
+    def launch(self, bounds: bytes, *packed: bytes) -> None:
+        """With the packed arguments, for the adjoint followed by the packed explicit adjoints."""
+        loaded = self.current()
+        loaded.entry(len(packed) > 1)(bounds, *packed)
 
 
 def disown(kernel: Any) -> None:
@@ -242,7 +228,7 @@ def capturing() -> bool:
 
 def is_rewritable(kernel: Any) -> bool:
     """Whether a kernel's source is all that there is to it: no transformers, no clusters, no entry point of its own."""
-    options = {**kernel.module.options, **kernel.options}
+    options = module_options(kernel)
     return (
         not kernel.adj.transformers
         and getattr(kernel, "uses_warp_entry_point_abi", True)
@@ -274,21 +260,3 @@ def sibling_function(function: Any, key: str, overload_of: Any = None) -> Any:
 def builtin(name: str) -> Any:
     """One of Warp's builtins, a hidden one too."""
     return _context.builtin_functions[name]
-
-
-def give_adjoint(function: Any, adjoint: Any) -> None:
-    """Let a ``wp.Function`` have an adjoint of its own."""
-    wp.func_grad(function)(adjoint)
-
-
-def give_replay(function: Any, replay: Any) -> None:
-    """What the reverse pass runs in place of the function, where it runs forward again."""
-    wp.func_replay(function)(replay)
-
-
-# --- what Warp's code generation makes of a source --------------------------------------------------------------------
-
-
-def module_options(kernel: Any) -> dict[str, Any]:
-    """The options that a kernel is built with."""
-    return {**kernel.module.options, **kernel.options}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import warp as wp
 import warp._src.context as _context
 
-from .warp_code import Loaded
+from .warp_code import Loaded, capturing
 from .warp_types import argument_ctype, argument_types
 
 _config: Any = wp.config
@@ -23,7 +23,7 @@ def _runtime() -> Any:
 
 def followed() -> bool:
     """Whether Warp shows, verifies or records each launch, so that none may pass by ``wp.launch``."""
-    return bool(_config.print_launches or _config.verify_cuda or getattr(_runtime(), "_apic_capture", None) is not None)
+    return bool(_config.print_launches or _config.verify_cuda or capturing())
 
 
 class Recorded:
@@ -31,8 +31,6 @@ class Recorded:
 
     It holds no array, and the code that it launches. One thread at a time may use it.
     """
-
-    __slots__ = ("_command", "_dims", "_memory", "_second", "hashers")
 
     def __init__(self, kernel: Any, offsets: tuple[int, ...], size: int, command: Any, dims: tuple[int, ...]) -> None:
         """``command`` was recorded over ``dims``; ``offsets`` and ``size`` are those of the packed arguments."""

@@ -19,6 +19,7 @@ import warp as wp
 import warp._src.context as _context
 import warp._src.types as _types
 
+from .warp_code import module_options
 from .warp_types import known_type
 
 
@@ -112,8 +113,26 @@ def member(owner: Any, name: str) -> Any:
     return found
 
 
+def meaning(code: Any, node: ast.AST) -> Any:
+    """The object that a free name, or an attribute of one, means to Warp; None for another expression."""
+    found = getattr(node, "warp_func", None)  # what wp.static came to
+    if found is not None:
+        return found
+    if isinstance(node, ast.Name):
+        return lookup(code, node.id)
+    if isinstance(node, ast.Attribute):
+        owner = meaning(code, node.value)
+        return None if owner is None else member(owner, node.attr)
+    return None
+
+
 def is_function(value: Any) -> bool:
     return isinstance(value, wp.Function)
+
+
+def is_users(value: Any) -> bool:
+    """Whether it is a function of the user's."""
+    return is_function(value) and not value.is_builtin()
 
 
 def grad_target(value: Any) -> Any:
@@ -175,13 +194,11 @@ def parameters(function: Any) -> dict[str, Any]:
 
 
 def max_unroll(kernel: Any) -> int:
-    options = {**kernel.module.options, **kernel.options}
-    limit = options.get("max_unroll", wp.config.max_unroll)
+    limit = module_options(kernel).get("max_unroll", wp.config.max_unroll)
     return int(limit) if isinstance(limit, int) else 16
 
 
 def overwrites_are_copies(kernel: Any) -> bool:
     """Whether storing into a vector's component makes a new vector (``enable_vector_component_overwrites``)."""
-    options = {**kernel.module.options, **kernel.options}
     name = "enable_vector_component_overwrites"
-    return bool(options.get(name, getattr(wp.config, name, False)))
+    return bool(module_options(kernel).get(name, getattr(wp.config, name, False)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import warp as wp
@@ -27,12 +27,6 @@ COMPONENTS_ARE_STORED_AGAIN = _VERSION < (1, 18)
 
 CONTINUES_ARE_UNROLLED = _VERSION >= (1, 19)
 """This Warp unrolls a loop that has a ``continue``."""
-
-
-_FLOATS = (wp.float16, wp.float32, wp.float64, getattr(wp, "bfloat16", wp.float16), float)
-
-
-_SCALARS = {float: wp.float32, int: wp.int32, bool: wp.bool}
 
 
 _SMALL_INTS = (wp.int8, wp.uint8, wp.int16, wp.uint16)
@@ -60,6 +54,15 @@ def struct_fields(warp_type: Any) -> dict[str, Any] | None:
     if not isinstance(warp_type, wp._src.codegen.Struct) or variables is None:
         return None
     return {name: variable.type for name, variable in variables.items()}
+
+
+def type_at(types: Mapping[str, Any], label: str) -> Any:
+    """The type of an argument, or of a field of one by its dotted name; ``types`` are those of the arguments."""
+    head, *fields = label.split(".")
+    found = types[head]
+    for field in fields:
+        found = (struct_fields(found) or {})[field]
+    return found
 
 
 def is_array(warp_type: Any) -> bool:
@@ -119,7 +122,7 @@ def same_types(left: list[Any], right: list[Any]) -> bool:
     return bool(_types.get_signature(left) == _types.get_signature(right))
 
 
-def is_generic_scalar(warp_type: Any) -> bool:
+def is_generic(warp_type: Any) -> bool:
     """Whether a type stands for several scalar types."""
     return warp_type is Any or bool(_types.type_is_generic_scalar(warp_type))
 
@@ -127,7 +130,7 @@ def is_generic_scalar(warp_type: Any) -> bool:
 def admits(template: Any, scalar: Any) -> bool:
     """Whether a generic element type can have a scalar type."""
     inner = getattr(template, "_wp_scalar_type_", template)
-    if not is_generic_scalar(inner):
+    if not is_generic(inner):
         return bool(inner is scalar)
     return bool(inner is Any or _types.type_matches_template(scalar, inner))
 
@@ -195,12 +198,6 @@ def described(array: Any) -> Any:
     return _types.array_t.from_buffer_copy(found)
 
 
-def struct_layout(warp_types: list[Any]) -> Any:
-    """The ctypes structure that Warp's CPU launch builds from a kernel's arguments, in their order."""
-    fields = [(f"a{i}", argument_ctype(t)) for i, t in enumerate(warp_types)]
-    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
-
-
 def leaves_in_c(warp_type: Any, start: int = 0) -> Iterator[tuple[int, Any]]:
     """Where arrays and numbers are in what a kernel argument is in C, with their types: a struct has several."""
     fields = struct_fields(warp_type)
@@ -209,6 +206,14 @@ def leaves_in_c(warp_type: Any, start: int = 0) -> Iterator[tuple[int, Any]]:
         return
     for name, field_type in fields.items():
         yield from leaves_in_c(field_type, start + getattr(warp_type.ctype, name).offset)
+
+
+def size_in_bytes(warp_type: Any) -> int:
+    """How much a value of a type takes; of a type that isn't stored in arrays, 0."""
+    try:
+        return int(_types.type_size_in_bytes(warp_type))
+    except (KeyError, TypeError, AttributeError):
+        return 0
 
 
 def make_struct(title: str, fields: dict[str, Any]) -> Any:
@@ -238,10 +243,6 @@ def is_reference(warp_type: Any) -> bool:
     return bool(_types.is_reference(warp_type))
 
 
-def is_generic(warp_type: Any) -> bool:
-    return warp_type is Any or any(warp_type is t for t in (_types.Scalar, _types.Float, _types.Int))
-
-
 def holds_floats(dtype: Any) -> bool:
     """Whether elements of this type can carry a gradient; True where it can't be told."""
     if dtype is None or dtype is Any:
@@ -251,15 +252,14 @@ def holds_floats(dtype: Any) -> bool:
     if is_array(dtype):
         return holds_floats(dtype.dtype)
     scalar = getattr(dtype, "_wp_scalar_type_", dtype)
-    if isinstance(scalar, type) and scalar in _FLOATS:
+    if is_float(scalar):
         return True
     return not (isinstance(scalar, type) and (scalar in _types.scalar_types or scalar in (int, bool, wp.bool)))
 
 
 def known_type(warp_type: Any) -> Any:
     """The type of a number or vector; None for anything else."""
-    warp_type = _SCALARS.get(warp_type, warp_type) if isinstance(warp_type, type) else None
-    return warp_type if warp_type is not None and _types.type_is_value(warp_type) else None
+    return _types.type_to_warp(warp_type) if is_value_type(warp_type) else None
 
 
 def cast_type(name: str) -> Any:

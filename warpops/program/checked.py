@@ -9,7 +9,7 @@ import torch
 import warp as wp
 
 from ..launch.checked import bounds_kernel, new_record, refuse_wrong, warn
-from ..private import warp_calls, warp_code
+from ..private import warp_code
 
 
 def launch_checked(op: str, original: Callable[..., Any], call: dict[str, Any], current: Any) -> Any:
@@ -24,7 +24,7 @@ def launch_checked(op: str, original: Callable[..., Any], call: dict[str, Any], 
     Raises:
         ArgumentError: an index was wrong.
     """
-    kernel = warp_calls.overload_for(call["kernel"], (*call["inputs"], *call["outputs"]))
+    kernel = call["kernel"]
     title = f"{op}: the program launches {kernel.key}"
     device = wp.get_device(call["device"]) if call["stream"] is None else call["stream"].device
     block_dim = warp_code.resolved_block_dim(device, call["block_dim"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -34,16 +34,20 @@ def leaves_of(label: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from leaves_of(f"{label}.{name}", getattr(value, name))
 
 
-def type_at(types: Mapping[str, Any], label: str) -> Any:
-    """The type of an argument, or of a struct's field, by its label."""
-    head, *rest = label.split(".")
-    found = types[head]
-    for part in rest:
-        found = (warp_types.struct_fields(found) or {})[part]
-    return found
+def of_leaves(label: str, warp_type: Any, leaf: Callable[[str, Any], Any]) -> Any:
+    """One argument made of its leaves: of a struct, of its fields. Those that are None are left out."""
+    fields = warp_types.struct_fields(warp_type)
+    if fields is None:
+        return leaf(label, warp_type)
+    instance = warp_type()
+    for name, field_type in fields.items():
+        value = of_leaves(f"{label}.{name}", field_type, leaf)
+        if value is not None:
+            setattr(instance, name, value)
+    return instance
 
 
-def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> None:
+def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any], dim: Any) -> tuple[int, ...]:
     """Refuse a launch of another rank than the kernel's, one without an array that it needs, and one that surely leaves
     an array.
 
@@ -51,6 +55,9 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
         op: the program's name, for messages.
         values: what the kernel is given, by label.
         dim: as it was given to ``wp.launch``.
+
+    Returns:
+        The launch size.
 
     Raises:
         ArgumentError: a launch size, an index by a coordinate or a constant index doesn't fit, or an array is None.
@@ -69,7 +76,7 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
             f"{'s' if rank != 1 else ''} from wp.tid()"
         )
     if math.prod(dims) == 0:
-        return
+        return dims
 
     def size_of(limit: Limit) -> int | None:
         bound = limit.base
@@ -114,6 +121,7 @@ def check_launch(op: str, kernel: Any, effects: Effects, values: dict[str, Any],
                     raise wrong_launch(
                         f"{title}: '{label}' is indexed at {constant} on axis {axis}, and has size {size}"
                     )
+    return dims
 
 
 def check_handles(op: str, kernel: Any, effects: Effects, values: dict[str, Any], device: Any) -> dict[str, Any]:

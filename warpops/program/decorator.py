@@ -102,10 +102,12 @@ def build(function: Any, signature: str | None, options: ProgramOptions) -> Warp
     plan = program.plan(declaration)
 
     def make(name: str, values: dict[str, Any]) -> Instance:
+        if not plan.kernel.generic:
+            return make_instance(name, plan)
         concrete = program.add_overload(resolve_types(name, plan, values)).plan(declaration)
         return align(make_instance(name, concrete), plan)
 
     backward = None
     if declaration.backward is not None and plan.gradient == "custom":
         backward = declared_backward(plan, declaration.backward, build_backward)
-    return WarpOp(plan, make, None if plan.kernel.generic else (lambda name: make_instance(name, plan)), backward)
+    return WarpOp(plan, make, backward)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy
 
 from ..effects import Effects, Premise
-from ..private.warp_types import argument_types, struct_fields
+from ..private.warp_types import argument_types
+from .checks import of_leaves
 from .memory import Ref, Views
 
 
@@ -22,8 +23,8 @@ class Launched:
     kernel: Any
     """A concrete one."""
     effects: Effects
-    dim: Any
     options: dict[str, Any]
+    """Of ``wp.launch``, ``dim`` among them."""
     arguments: dict[str, Any]
     """By label, a ``Ref`` for each array; of a struct, its fields."""
     objects: dict[str, tuple[Any, int]]
@@ -35,7 +36,7 @@ class Launched:
 
     def turns_once(self, premise: Premise) -> bool:
         """Whether a coordinate runs over just the size that the premise names."""
-        dims = (self.dim,) if isinstance(self.dim, int) else tuple(self.dim)
+        dims = self.options["dim"]
         label, axis = premise.right if isinstance(premise.right, tuple) else (str(premise.right), None)
         value = self.arguments.get(label)
         if axis is not None:
@@ -45,16 +46,11 @@ class Launched:
     def rebuilt(self, device: Any, private: list[Any]) -> list[Any]:
         """Its arguments as its adjoint takes them; what is made for that goes into ``private``."""
 
-        def argument(label: str, warp_type: Any) -> Any:
-            if label in self.arguments:
-                value = self.arguments[label]
-                return value.array(device, private) if isinstance(value, Ref) else value
-            instance = warp_type()
-            for name, field_type in (struct_fields(warp_type) or {}).items():
-                setattr(instance, name, argument(f"{label}.{name}", field_type))
-            return instance
+        def leaf(label: str, warp_type: Any) -> Any:
+            value = self.arguments[label]
+            return value.array(device, private) if isinstance(value, Ref) else value
 
-        return [argument(label, warp_type) for label, warp_type in argument_types(self.kernel)]
+        return [of_leaves(label, warp_type, leaf) for label, warp_type in argument_types(self.kernel)]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import warp as wp
 from ..effects import ArrayEffects, Effects, analyse
 from ..kernel.scalars import SCALARS
 from ..private import warp_types
-from ..private.warp_calls import element_size
 from ..rewrite.loops import choose_adjoint
 
 # --- what launches do -------------------------------------------------------------------------------------------------
@@ -179,7 +178,7 @@ class Ref:
 
     @property
     def differentiable(self) -> bool:
-        return is_float(self.dtype)
+        return warp_types.holds_floats(self.dtype)
 
     def array(self, device: Any, private: list[Any]) -> Any:
         """The array as the launch saw it, with the block's gradient attached."""
@@ -233,7 +232,7 @@ def _view_of(dtype: Any) -> tuple[torch.dtype, tuple[int, ...]]:
     """
     if warp_types.struct_fields(dtype) is not None:
         floats = {scalar.dtype for scalar in _scalars(dtype) if scalar is not None and scalar.kind == "float"}
-        size = element_size(dtype)
+        size = warp_types.size_in_bytes(dtype)
         shown = next(iter(floats)) if len(floats) == 1 and size % next(iter(floats)).itemsize == 0 else torch.uint8
         return shown, (size // shown.itemsize,)
     inner = getattr(dtype, "_wp_scalar_type_", None)
@@ -248,11 +247,6 @@ def _scalars(dtype: Any) -> list[Any]:
     if fields is None:
         return [SCALARS.get(getattr(dtype, "_wp_scalar_type_", dtype))]
     return [scalar for field in fields.values() for scalar in _scalars(field)]
-
-
-def is_float(dtype: Any) -> bool:
-    """Whether gradients can flow through an array of this element type."""
-    return any(scalar is not None and scalar.kind == "float" for scalar in _scalars(dtype))
 
 
 # --- adjoints of library functions ------------------------------------------------------------------------------------

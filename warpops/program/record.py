@@ -22,16 +22,14 @@ from ..private.warp_calls import (
     byte_range,
     is_other_array,
     is_struct_instance,
-    overload_for,
-    refuse,
     root_array,
     title_of,
 )
 from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
-from .checks import check_followed, check_handles, check_launch, leaves, type_at, warn_once
+from .checks import check_followed, check_handles, check_launch, leaves, warn_once
 from .launches import Called, Launched, frozen
-from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, is_float, uses_of
+from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, uses_of
 from .take import Take
 
 
@@ -105,7 +103,7 @@ class Run(Watcher):
             if use.sure:
                 self.refuse_write(block, use)
             use = replace(use, writes=False)
-        live = block is not None and block.active and is_float(array.dtype)
+        live = block is not None and block.active and warp_types.holds_floats(array.dtype)
         return Ref(
             label, array.dtype, tuple(array.shape), tuple(array.strides), array.ptr or 0, low, high, block, use, live
         )
@@ -144,7 +142,7 @@ class Run(Watcher):
     def read(self, name: str, array: Any) -> None:
         if self.take is not None:
             self.take.refuse(f"{name} reads an array")
-        if self.recording and isinstance(array, wp.array) and array.size and is_float(array.dtype):
+        if self.recording and isinstance(array, wp.array) and array.size and warp_types.holds_floats(array.dtype):
             block = self.block_of(array)
             if block is not None and block.active:
                 raise GradientError(
@@ -161,14 +159,6 @@ class Run(Watcher):
                 call["device"] = self.device
             if self.stream is not None and wp.get_device(call["device"]) == self.device:
                 call["stream"] = self.stream
-        if not isinstance(kernel, wp.Kernel):
-            return original(**call)
-        if call["record_cmd"]:
-            refuse(self.op, "wp.launch(record_cmd=True)", "leave it out")
-        arguments = (*call["inputs"], *call["outputs"])
-        if len(arguments) != sum(1 for _ in warp_types.argument_types(kernel)):
-            return original(**call)
-        kernel = call["kernel"] = overload_for(kernel, arguments)
         if call["adjoint"]:
             if self.recording:
                 raise GradientError(
@@ -178,8 +168,8 @@ class Run(Watcher):
                 self.take.refuse("an adjoint launch of the program's own")
             return original(**call)
         effects, uses = uses_of(kernel)
-        given = dict(leaves(kernel, arguments))
-        check_launch(self.op, kernel, effects, given, call["dim"])
+        given = dict(leaves(kernel, (*call["inputs"], *call["outputs"])))
+        call["dim"] = check_launch(self.op, kernel, effects, given, call["dim"])
         device = call["device"] if call["stream"] is None else call["stream"].device
         objects = check_handles(self.op, kernel, effects, given, device)
         if self.take is not None:
@@ -218,7 +208,7 @@ class Run(Watcher):
         for label, value in given.items():
             if isinstance(value, wp.array):
                 found[label] = self.ref(label, value, uses.get(label, Use()))
-            elif value is not None and warp_types.is_array(type_at(types, label)) and is_other_array(value):
+            elif value is not None and warp_types.is_array(warp_types.type_at(types, label)) and is_other_array(value):
                 raise GradientError(
                     f"{self.op}: the program gives {kernel.key} a {type(value).__name__} for '{label}', through which "
                     f"the op can't follow gradients; pass a wp.array"
@@ -260,10 +250,9 @@ class Run(Watcher):
             flowed = flows and ref.use.writes and ref.differentiable
             ref.block.active = ref.block.active or flowed
             arguments[ref.label] = replace(ref, value=values.get(ref.label), live=ref.live or flowed)
-        dim = tuple(call["dim"]) if isinstance(call["dim"], list) else call["dim"]
-        options = {"max_blocks": call["max_blocks"], "block_dim": call["block_dim"], "device": call["device"]}
+        options = {name: call[name] for name in ("dim", "max_blocks", "block_dim", "device")}
         stamps = {label: (value, stamp(value)) for label, value in objects.items()}
-        self.events.append(Launched(kernel, effects, dim, options, arguments, stamps))
+        self.events.append(Launched(kernel, effects, options, arguments, stamps))
         return result
 
     def _warn_of_vertices(self, kernel: Any, value: Any) -> None:
@@ -383,7 +372,7 @@ class Run(Watcher):
                 adjoints.append(None if known is not None and known.attached_alone else array.grad)
             else:
                 adjoints.append(array._cls() if is_struct_instance(array) else None)
-        call = {"dim": event.dim, "stream": self.stream, "record_tape": False, **event.options}
+        call = {"stream": self.stream, "record_tape": False, **event.options}
         if made is not None and made.counts is not None:
             if self.take is not None:
                 self.take.refuse("a gradient that keeps what stores overwrite")

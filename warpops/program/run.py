@@ -12,11 +12,11 @@ import warp as wp
 from ..arguments.kinds import check_slot, kind_of
 from ..arguments.ran import Ran, note_ran
 from ..errors import SignatureError
-from ..kernel.signature import KernelSignature
 from ..launch import devices, switch
 from ..plan.model import OpPlan, Slot
 from ..private import warp_code, warp_launch, warp_types
 from ..private.warp_calls import watching
+from .checks import of_leaves
 from .record import Run
 from .scripts import Key, Scripts
 from .take import Take
@@ -30,7 +30,6 @@ class Runner:
 
     def __init__(self, op: str, plan: OpPlan) -> None:
         self.op, self.plan = op, plan
-        self.signature: KernelSignature = plan.kernel
         self.program = plan.kernel.kernel
         self.scripts = Scripts(self.program.reads)
         self._types = dict(warp_types.argument_types(self.program))
@@ -148,14 +147,11 @@ class Runner:
         return Run(self.op, warp_device, devices.current_stream(device, warp_device), recording, take)
 
     def _call(self, run: Run, values: list[Any]) -> Ran:
-        named = dict(zip((slot.name for slot in self._slots), values, strict=True))
-        arguments = []
-        for argument in self.signature.arguments:
-            warp_type = self._types[argument.name]
-            if argument.struct:
-                arguments.append(self._struct(run, warp_type, (argument.name,), named))
-            else:
-                arguments.append(self._value(run, warp_type, self.plan.slot(argument.name), named[argument.name]))
+        found = {slot.label: (slot, value) for slot, value in zip(self._slots, values, strict=True)}
+        arguments = [
+            of_leaves(name, warp_type, lambda label, leaf_type: self._value(run, leaf_type, *found[label]))
+            for name, warp_type in self._types.items()
+        ]
         trace = Trace(run, zip(self._types, arguments, strict=True))
         with watching(trace):
             result = self.program.func(*arguments)
@@ -165,19 +161,6 @@ class Runner:
                 f"arrays on the right of the signature, and it returns nothing"
             )
         return trace.ran()
-
-    def _struct(self, run: Run, warp_type: Any, path: tuple[str, ...], named: dict[str, Any]) -> Any:
-        instance = warp_type()
-        for field, field_type in (warp_types.struct_fields(warp_type) or {}).items():
-            inner = (*path, field)
-            if warp_types.struct_fields(field_type) is not None:
-                setattr(instance, field, self._struct(run, field_type, inner, named))
-                continue
-            slot = self.plan.slot("_".join(inner))
-            value = self._value(run, field_type, slot, named[slot.name])
-            if value is not None:
-                setattr(instance, field, value)
-        return instance
 
     def _value(self, run: Run, warp_type: Any, slot: Slot, value: Any) -> Any:
         """A tensor or a number as the program takes it."""

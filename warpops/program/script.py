@@ -55,17 +55,16 @@ class Launch:
         device: torch.device,
         dims: tuple[int, ...],
         image: Image,
-        adjoint: bool,
         ids: tuple[int, ...],
     ):
         """``ids``: which of the objects that the program made it is given the ids of: the image's numbers."""
         self.launcher, self.device, self.dims = launcher, device, dims
-        self.image, self.adjoint, self.ids = image, adjoint, ids
+        self.image, self.ids = image, ids
         launcher.prepare(device, dims)
         self._find()
 
     def _find(self) -> None:
-        found = self.launcher.recall(self.device, self.dims, self.image, self.adjoint)
+        found = self.launcher.recall(self.device, self.dims, self.image)
         self.found: tuple[Any, ...] = found or (None, None, None, None)
 
     def __call__(self, tensors: Tensors, objects: list[Any]) -> None:
@@ -79,19 +78,7 @@ class Launch:
                 except NOT_RECALLED:
                     pass
             self._find()
-        self._publicly(tensors, *numbers)
-
-    def _publicly(self, tensors: Tensors, numbers: bytes = b"") -> None:
-        packed, second = bytearray(self.image.packed), self.image.second
-        for index, at in self.image.places:
-            tensor, (distance,) = tensors[index], struct.unpack_from("=Q", packed, at)
-            struct.pack_into("=Q", packed, at, distance + (tensor.data_ptr() if tensor is not None else 0))
-        for source, at, count in self.image.copies:
-            packed[at : at + count] = numbers[source : source + count]
-        if self.adjoint:
-            self.launcher.adjoint(self.device, self.dims, bytes(packed[:second]), bytes(packed[second:]))
-        else:
-            self.launcher.forward(self.device, self.dims, bytes(packed))
+        self.launcher.fill(self.device, self.dims, self.image, tensors, *numbers)
 
 
 @dataclass(frozen=True)

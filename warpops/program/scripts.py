@@ -35,8 +35,6 @@ class Found(NamedTuple):
 class Scripts:
     """The latest scripts of one program, on all devices."""
 
-    __slots__ = ("_found", "_missed", "_reads", "launchers")
-
     def __init__(self, reads: Callable[[], Reads]) -> None:
         self._reads = reads
         self._found: dict[Any, Found] = {}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
-import operator
-import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -125,9 +123,7 @@ class Take(Maker):
         """
         if self.why is not None:
             return
-        dims = call["dim"] if isinstance(call["dim"], Sequence) else (call["dim"],)
-        dims = tuple(map(operator.index, dims))
-        if math.prod(dims) == 0:
+        if math.prod(call["dim"]) == 0:
             return
         device = call["device"] if call["stream"] is None else call["stream"].device
         if call["max_blocks"] or wp.get_device(device) != self.warp_device:
@@ -144,7 +140,7 @@ class Take(Maker):
             return
         image, objects = self._image(launcher, packed, call["adjoint"])
         if self.why is None:
-            step = Launch(launcher, self.device, dims, image, call["adjoint"], objects)
+            step = Launch(launcher, self.device, call["dim"], image, objects)
             arrays = {label: value for label, value in given.items() if isinstance(value, wp.array)}
             writes = None
             if uses is not None and all(label in uses and not uses[label].private for label in arrays):
@@ -165,7 +161,7 @@ class Take(Maker):
     def _launcher(self, kernel: Any, block_dim: int | None) -> Launcher:
         key = kernel, block_dim
         if key not in self._launchers:
-            self._launchers[key] = Launcher(inspect_kernel(kernel), block_dim, False, None)
+            self._launchers[key] = Launcher(inspect_kernel(kernel), block_dim, False)
         return self._launchers[key]
 
     def _image(self, launcher: Launcher, packed: warp_launch.Packed, adjoint: bool) -> tuple[Image, tuple[int, ...]]:
@@ -181,14 +177,14 @@ class Take(Maker):
                 made[at : at + len(argument)] = argument
                 for leaf, leaf_type in warp_types.leaves_in_c(warp_type, at):
                     if warp_types.is_array(leaf_type):
-                        for pointer in (leaf, leaf + POINTER):
-                            (address,) = struct.unpack_from("=Q", made, pointer)
+                        for pointer in (leaf, leaf + POINTER.size):
+                            (address,) = POINTER.unpack_from(made, pointer)
                             place = self._place(address) if address else None
                             if place is not None:
-                                struct.pack_into("=Q", made, pointer, place.offset)
+                                POINTER.pack_into(made, pointer, place.offset)
                                 places.append((place.index, pointer))
                     elif leaf_type in (wp.uint64, wp.int64):
-                        (number,) = struct.unpack_from("=Q", made, leaf)
+                        (number,) = POINTER.unpack_from(made, leaf)
                         ids += [(k, leaf) for k, value in enumerate(self._objects) if value.id == number]
         copies = tuple((8 * k, leaf, 8) for k, (_, leaf) in enumerate(ids))
         starts = (*offsets, *(second + offset for offset in offsets if second))

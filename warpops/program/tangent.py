@@ -15,13 +15,14 @@ import warp as wp
 
 from ..errors import GradientError
 from ..private import warp_calls, warp_code, warp_source, warp_types
-from ..private.warp_calls import LIBRARY, Watcher, byte_range, overload_for, root_array, title_of, watching
+from ..private.warp_calls import LIBRARY, Watcher, byte_range, root_array, title_of, watching
+from ..private.warp_types import holds_floats
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
 from ..transforms.tangents import check_kernel
-from .checks import leaves, leaves_of, type_at
-from .memory import is_float, uses_of
+from .checks import leaves, leaves_of
+from .memory import uses_of
 
 Kernels = dict[Any, tuple[Any, tuple[str, ...]]]
 """Tangent kernels, and the arrays that they take the tangents of in their order, by the kernel and which arrays have one."""
@@ -47,7 +48,7 @@ def on_tangents(
         twice = Twice(kernels, trace.inner)
         for name, value in own.items():
             for label, array in leaves_of(name, value):
-                if isinstance(array, wp.array) and array.size and is_float(array.dtype):
+                if isinstance(array, wp.array) and array.size and holds_floats(array.dtype):
                     tangent = tangents.get(twins.get(label, ""))
                     twice.add(array, tangent, active=tangent is not None and label not in zero)
         trace.stand_before(twice, own.items())
@@ -56,7 +57,7 @@ def on_tangents(
 
     run.__name__ = run.__qualname__ = f"{of.func.__name__}_tangent"
     run.__module__, run.__doc__ = of.func.__module__, of.func.__doc__
-    return run, [*types.items(), *((twin, type_at(types, label)) for label, twin in twins.items())]
+    return run, [*types.items(), *((twin, warp_types.type_at(types, label)) for label, twin in twins.items())]
 
 
 def _kernel_of(
@@ -71,7 +72,7 @@ def _kernel_of(
     Raises:
         TangentError: it has none.
     """
-    floats = tuple(label for label, value in given.items() if isinstance(value, wp.array) and is_float(value.dtype))
+    floats = tuple(label for label, value in given.items() if isinstance(value, wp.array) and holds_floats(value.dtype))
     key = kernel, floats, active
     found = kernels.get(key)
     if found is None:
@@ -136,7 +137,7 @@ class Twice(Watcher):
         return self.blocks[-1]
 
     def active(self, value: Any) -> bool:
-        plain = isinstance(value, wp.array) and value.size and is_float(value.dtype)
+        plain = isinstance(value, wp.array) and value.size and holds_floats(value.dtype)
         return bool(plain) and self.block_of(value).active
 
     def twin(self, array: Any) -> Any:
@@ -167,17 +168,12 @@ class Twice(Watcher):
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
         kernel, arguments = call["kernel"], (*call["inputs"], *call["outputs"])
-        if not isinstance(kernel, wp.Kernel) or call["record_cmd"]:
-            return self.inner.launch(original, call)
-        if len(arguments) != sum(1 for _ in warp_types.argument_types(kernel)):
-            return self.inner.launch(original, call)
         given = dict(leaves(kernel, arguments))
         active = frozenset(label for label, value in given.items() if self.active(value))
         if not active:
             return self.inner.launch(original, call)
         if call["adjoint"]:
             self.no_tangent(f"the adjoint of the kernel {kernel.key}, which has none")
-        kernel = overload_for(kernel, arguments)
         try:
             made, labels = _kernel_of(self.kernels, kernel, given, active)
         except TangentError as error:

@@ -24,7 +24,7 @@ from ..launch import devices
 from ..private import warp_types
 from ..private.warp_calls import LIBRARY, Watcher, byte_range, is_struct_instance, root_array, title_of
 from ..private.warp_types import OBJECTS
-from .checks import leaves_of
+from .checks import leaves, leaves_of
 from .memory import Use, uses_of
 
 _KEPT = 2048
@@ -76,24 +76,21 @@ class Trace(Watcher):
         return tuple(self._steps)
 
     def launch(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
-        kernel, dim = call["kernel"], call["dim"]
-        values = (*call["inputs"], *call["outputs"])
-        names = [name for name, _ in warp_types.argument_types(kernel)] if isinstance(kernel, wp.Kernel) else []
-        names += [f"argument {k}" for k in range(len(names), len(values))]
+        kernel, dim, values = call["kernel"], call["dim"], (*call["inputs"], *call["outputs"])
         dims = tuple(dim) if isinstance(dim, Sequence) else (dim,)
         given = [("kernel", kernel), ("dim", dims), ("adjoint", bool(call["adjoint"]))]
-        given += [(name, self._told(value)) for name, value in zip(names, values, strict=False)]
-        found = {k: v for n, value in zip(names, values, strict=False) for k, v in leaves_of(n, value)}
-        effects, uses = uses_of(kernel) if isinstance(kernel, wp.Kernel) else (None, {})
-        arrays = {label: value for label, value in found.items() if isinstance(value, wp.array)}
-        given += self._contents(
-            {label: value for label, value in arrays.items() if uses.get(label, Use()).needs_before}
-        )
-        self._fill(value for label, value in arrays.items() if uses.get(label, Use()).writes)
+        names = (name for name, _ in warp_types.argument_types(kernel))
+        given += [(name, self._told(value)) for name, value in zip(names, values, strict=True)]
+        effects, uses = uses_of(kernel)
+        found = dict(leaves(kernel, values))
+        arrays = {
+            label: (value, uses.get(label, Use())) for label, value in found.items() if isinstance(value, wp.array)
+        }
+        given += self._contents({label: value for label, (value, use) in arrays.items() if use.needs_before})
+        self._fill(value for value, use in arrays.values() if use.writes)
         result = self.inner.launch(original, call)
-        handles = effects.handles if effects is not None else ()
-        given += [(f"the state of {label}", self._stamp(v)) for label, v in found.items() if label in handles]
-        self._steps.append((f"the launch of {getattr(kernel, 'key', kernel)}", tuple(given)))
+        given += [(f"the state of {label}", self._stamp(v)) for label, v in found.items() if label in effects.handles]
+        self._steps.append((f"the launch of {kernel.key}", tuple(given)))
         return result
 
     def call(self, name: str, original: Callable[..., Any], call: dict[str, Any]) -> Any:

@@ -142,7 +142,7 @@ class _Guard:
         values = ways.complete(arguments, named)
         dims = (*in_dims, *(None for _ in values[len(in_dims) :]))
         if not info.batch_size:
-            return ways.transforms().map_public(info, dims, values)
+            return ways.transforms().map_forward(info, dims, values, public=True)
         found = []
         for row in range(info.batch_size):
             one = [value if dim is None else value.select(dim, row) for value, dim in zip(values, dims, strict=True)]

@@ -17,7 +17,7 @@ from ..calls.traced import fake_public
 from ..calls.ways import Plain, by_name, plain_of
 from ..errors import SignatureError
 from ..private import torch_registry
-from ..sharding.rules import Rules
+from ..sharding.rules import rules
 from .custom import forget_custom_op
 from .unregister import Registered, Shim, is_there, newest, register, take_out, when_quiet
 
@@ -82,8 +82,7 @@ def _fill(plain: Plain, operators: Registered) -> tuple[dict[str, Any], _Lease]:
     for key, function, with_keyset in PUBLIC:
         operators.shims.append(Shim(function, plain))
         library.impl(basename, operators.shims[-1], key, with_keyset=with_keyset)
-    rules = Rules(functools.partial(by_name.get, plain.name), "")
     operators.shims.append(Shim(fake_public, plain))
     torch_registry.register_fake(library, plain.name, operators.shims[-1])
-    torch_registry.register_dispatch(library, plain.name, rules)
+    torch_registry.register_dispatch(library, plain.name, rules(functools.partial(by_name.get, plain.name), ""))
     return {basename: plain.overload}, plain.lease

@@ -35,7 +35,7 @@ from ..plan.model import OpPlan
 from ..private import torch_modes, torch_registry
 from ..private.short import FAST
 from ..sharding.rows import find_rows
-from ..sharding.rules import Rules
+from ..sharding.rules import rules
 from .contract import contract_hash, plan_text
 from .plain import check_free, follow
 from .unregister import Registered, Shim, first_of_its_name, free_key, quiet, register
@@ -246,11 +246,10 @@ class Registration:
             suffix = name[len(self.basename) :]
             if suffix not in FAKES:
                 continue
-            rules = Rules(reference, suffix)
             fake = shim(FAKES[suffix], ways)
             qualified = f"{self.namespace}::{name}.{self.key}"
             torch_registry.register_fake(library, qualified, fake)
-            torch_registry.register_dispatch(library, qualified, rules)
+            torch_registry.register_dispatch(library, qualified, rules(reference, suffix))
 
 
 def hidden_registration(
@@ -268,5 +267,5 @@ def hidden_registration(
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
     internal = f"warpops::_{plan.name}_{digest}"
     instance = make_instance(title, plan)
-    instances = Instances(internal, plan, None, lambda name: instance)
+    instances = Instances(internal, plan, lambda name, values: instance)
     return Registration(internal, plan, instances, transforms, backward, title=title)

@@ -9,29 +9,23 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
+
+import warp as wp
 
 from ..effects.names import as_abstract, is_static
 from ..effects.values import Builtin
-from .source import Source, dotted, indented, lines_of
+from .source import Source, definition, lines_of
+from .trees import dotted, items_of
 
 
 class UnbatchableError(Exception):
     """A call can't be made one launch: the loop does it. Never reaches the user."""
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """The text of one function, and the free names that it was given besides the user's own."""
-
-    text: str
-    name: str
-    warp: str
-    """The name that stands for the ``warp`` module."""
-
-
-def batch_source(source: Source, batched: Collection[str], labels: Collection[str], rank: int) -> Rewritten:
+def batch_source(
+    source: Source, batched: Collection[str], labels: Collection[str], rank: int
+) -> tuple[str, str, dict[str, Any]]:
     """Rewrite a kernel's source.
 
     Args:
@@ -40,27 +34,20 @@ def batch_source(source: Source, batched: Collection[str], labels: Collection[st
         labels: all the values that the kernel takes, by dotted name.
         rank: how many coordinates the kernel takes from ``wp.tid()``.
 
+    Returns:
+        The text, the name that it defines, and what its free names stand for that aren't the user's.
+
     Raises:
         UnbatchableError: the kernel does something that the rewriting doesn't follow.
     """
-    fresh, body, title = source.names.fresh, source.tree.body, source.tree.name
+    fresh, title = source.names.fresh, source.tree.name
     name = fresh(f"{title}_vmap")
     batch, warp = fresh("batch"), fresh("warp")
-    tids = _tid_calls(source)
-    if any(arity != rank for _, arity in tids):
-        raise UnbatchableError("wp.tid() is called with another number of coordinates than the launch has")
-    rewriter = _Rewriter(source, set(batched), set(labels), batch)
-    first: list[ast.stmt] = []
-    if not _extend_first(body, tids, batch):
-        coordinates = [fresh(f"thread_{axis}") for axis in range(rank)]
-        rewriter.coordinates = {id(call): coordinates for call, _ in tids}
-        targets: list[ast.expr] = [ast.Name(n, ast.Store()) for n in (batch, *coordinates)]
-        target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
-        call = ast.Call(ast.Attribute(ast.Name(warp, ast.Load()), "tid", ast.Load()), [], [])
-        first = [ast.Assign([target], call)]
-    new = [*first, *(rewriter.visit(statement) for statement in body)]
-    head = f"def {name}({', '.join(source.parameters)}):"
-    return Rewritten("\n".join([head, *indented(lines_of(new, title))]), name, warp)
+    coordinates = [fresh(f"thread_{axis}") for axis in range(rank)]
+    rewriter = _Rewriter(source, set(batched), set(labels), batch, _tid_calls(source, coordinates))
+    new = [rewriter.visit(statement) for statement in source.tree.body]
+    first = f"{', '.join([batch, *coordinates])} = {warp}.tid()"
+    return definition(name, source.parameters, [first, *lines_of(new, title)]), name, {warp: wp}
 
 
 def _is_tid(value: Any) -> bool:
@@ -68,36 +55,27 @@ def _is_tid(value: Any) -> bool:
     return isinstance(found, Builtin) and found.name == "tid"
 
 
-def _tid_calls(source: Source) -> list[tuple[ast.Call, int]]:
-    """The calls of ``wp.tid()``, each with the number of coordinates that it is unpacked into."""
+def _tid_calls(source: Source, coordinates: list[str]) -> dict[int, ast.expr]:
+    """The calls of ``wp.tid()``, each with what takes its place."""
     calls = [call for call, called in source.calls() if _is_tid(called)]
     callees = {id(call.func) for call in calls}
-    arities: dict[int, int] = {}
+    unpacked: dict[int, int] = {}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List)):
-            arities[id(node.value)] = len(node.targets[0].elts)
+            unpacked[id(node.value)] = len(node.targets[0].elts)
         elif id(node) not in callees and _is_tid(source.meaning(node)):
             raise UnbatchableError("wp.tid is used without being called")
-    return [(call, arities.get(id(call), 1)) for call in calls]
-
-
-def _extend_first(body: list[ast.stmt], tids: list[tuple[ast.Call, int]], batch: str) -> bool:
-    """Add the coordinate in place where the kernel begins with its one ``i, j = wp.tid()``, as nearly all do."""
-    first = body[0]
-    if len(tids) != 1 or not isinstance(first, ast.Assign) or first.value is not tids[0][0]:
-        return False
-    target = first.targets[0]
-    own = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-    if not all(isinstance(item, ast.Name) for item in own):
-        return False
-    first.targets = [ast.Tuple([ast.Name(batch, ast.Store()), *own], ast.Store())]
-    return True
+    if any(unpacked.get(id(call), 1) != len(coordinates) for call in calls):
+        raise UnbatchableError("wp.tid() is called with another number of coordinates than the launch has")
+    names: list[ast.expr] = [ast.Name(n, ast.Load()) for n in coordinates]
+    return {id(call): ast.Tuple(names, ast.Load()) if id(call) in unpacked else names[0] for call in calls}
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, source: Source, batched: set[str], labels: set[str], batch: str) -> None:
-        self.source, self.batched, self.labels, self.batch = source, batched, labels, batch
-        self.coordinates: dict[int, list[str]] = {}
+    def __init__(
+        self, source: Source, batched: set[str], labels: set[str], batch: str, tids: dict[int, ast.expr]
+    ) -> None:
+        self.source, self.batched, self.labels, self.batch, self.tids = source, batched, labels, batch, tids
         self.structs = {label.split(".")[0] for label in batched if "." in label}
 
     def array(self, node: ast.AST) -> bool:
@@ -110,7 +88,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         if self.array(node.value):
             index = self.visit(node.slice)
-            items = index.elts if isinstance(index, ast.Tuple) else [index]
+            items = items_of(index)
             if any(isinstance(item, (ast.Slice, ast.Starred)) for item in items):
                 return ast.Subscript(self.view(node.value), index, node.ctx)
             return ast.Subscript(
@@ -152,24 +130,8 @@ class _Rewriter(ast.NodeTransformer):
         if not isinstance(node.ctx, ast.Load):
             raise UnbatchableError(f"the argument '{dotted(node)}' is assigned to")
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        names = self.coordinates.get(id(node.value))
-        target = node.targets[0]
-        if names is not None and isinstance(target, (ast.Tuple, ast.List)):
-            node.value = ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load())
-            node.targets = [self.visit(target)]
-            return node
-        return self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.target = self.visit(node.target)
-        if node.value is not None:
-            node.value = self.visit(node.value)
-        return node
-
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        names = self.coordinates.get(id(node))
-        if names is not None:
-            return ast.Name(names[0], ast.Load())
+        if id(node) in self.tids:
+            return self.tids[id(node)]
         # What is inside of wp.static is Python, evaluated before the kernel is compiled.
         return node if is_static(self.source.meaning(node.func)) else self.generic_visit(node)

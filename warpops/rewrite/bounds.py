@@ -17,10 +17,10 @@ import warp as wp
 from ..effects.model import Site
 from ..private import warp_code, warp_source, warp_types
 from . import bounds_functions
-from .bounds_expressions import Expressions, Index
-from .flow import name as name_of
-from .source import UnreadableError, indented, lines_of, make_func, make_function, make_kernel
+from .bounds_expressions import Expressions, Index, Notes
+from .source import UnreadableError, definition, lines_of, make_func, make_kernel
 from .tangent_scope import Scope
+from .trees import calling, compound, head_of, items_of, parsed, together
 from .typed import Typed, UntypedError, typed
 
 
@@ -60,7 +60,7 @@ def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]], block_d
     types = dict(warp_types.argument_types(kernel))
     body = _Body(maker, scope, proven)
     statements = body.block(scope.typed.tree.body)
-    if not maker.indices and not maker.unchecked:
+    if not maker.notes.indices and not maker.notes.unchecked:
         return None
     rank = max(1, _rank(scope.typed))
     threads = [scope.names.fresh(f"thread_{axis}") for axis in range(rank)]
@@ -71,11 +71,10 @@ def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]], block_d
         f"{body.watch} = {scope.give(bounds_functions.Watch, 'Watch')}({record}, {thread})",
     ]
     name = scope.names.fresh(f"{scope.typed.tree.name}_checked")
-    lines = [f"def {name}({', '.join([*types, record])}):", *indented([*first, *body.lines(statements)])]
     annotations = {**types, record: warp_types.array_annotation(wp.int64, 1)}
-    function = make_function(scope.code.func, "\n".join(lines), name, scope.given, annotations)
-    made = make_kernel(kernel, function, name, enable_backward=False)
-    return BoundsKernel(made, tuple(maker.indices), rank, tuple(maker.unchecked), maker.tiles)
+    text = definition(name, annotations, [*first, *body.lines(statements)])
+    made = make_kernel(kernel, text, name, scope.given, annotations, enable_backward=False)
+    return BoundsKernel(made, tuple(maker.notes.indices), rank, tuple(maker.notes.unchecked), maker.notes.tiles)
 
 
 def _rank(found: Typed) -> int:
@@ -90,15 +89,8 @@ class _Maker:
     """Writes the functions that one kernel calls, each once."""
 
     options: dict[str, Any]
-    indices: list[Index] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)
-    loads: dict[Any, Any] = field(default_factory=dict)
-    tiles: bool = False
+    notes: Notes = field(default_factory=Notes)
     _functions: dict[Any, Any] = field(default_factory=dict)
-
-    def leave(self, what: str, site: Site) -> None:
-        """Note what stays as it is."""
-        self.unchecked.append(f"{what} ({site})")
 
     def function(self, function: Any, site: Site) -> Any:
         """The version of a concrete overload that compares its indices; None where there is nothing to compare."""
@@ -106,7 +98,7 @@ class _Maker:
             try:
                 self._functions[function] = self._make(function)
             except (UnreadableError, UntypedError) as error:
-                self.leave(f"the function '{function.key}': {error}", site)
+                self.notes.leave(f"the function '{function.key}': {error}", site)
                 self._functions[function] = None
         return self._functions[function]
 
@@ -123,9 +115,8 @@ class _Maker:
             return None
         name = scope.names.fresh(f"{scope.typed.tree.name}_checked")
         types = {body.watch: bounds_functions.Watch, **scope.typed.arguments}
-        lines = [f"def {name}({', '.join(types)}):", *indented(body.lines(statements))]
-        defaults = scope.code.func.__defaults__
-        return make_func(make_function(scope.code.func, "\n".join(lines), name, scope.given, types, defaults), name)
+        text, python = definition(name, types, body.lines(statements)), scope.code.func
+        return make_func(python, text, name, scope.given, types, python.__defaults__)
 
 
 def _fixed(function: Any) -> str | None:
@@ -152,24 +143,20 @@ class _Body:
     def __init__(self, maker: _Maker, scope: Scope, proven: Collection[tuple[str, int]]) -> None:
         self.scope = scope
         self.watch = scope.names.fresh("watch")
-        self.expressions = Expressions(scope, maker, self.watch, proven)
+        self.expressions = Expressions(scope, maker.notes, maker.function, self.watch, proven)
 
     def lines(self, statements: list[ast.stmt]) -> list[str]:
-        return lines_of(statements or [ast.Pass()], self.scope.typed.tree.name)
+        return lines_of(statements, self.scope.typed.tree.name)
 
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         return [made for statement in body for made in self._statement(statement)]
 
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
         before = self.expressions.count
-        if isinstance(node, (ast.If, ast.While)):
-            test = self.expressions.of(node.test)
+        if isinstance(node, (ast.If, ast.For, ast.While)):
+            head = self.expressions.of(head_of(node))
             leaves = self.expressions.count > before
-            made: ast.stmt = type(node)(test, self._inner(node.body, leaves), self._inner(node.orelse, leaves))
-        elif isinstance(node, ast.For):
-            turns = self.expressions.of(node.iter)
-            leaves = self.expressions.count > before
-            made = ast.For(node.target, turns, self._inner(node.body, leaves), [], None)
+            made = compound(node, head, self._inner(node.body, leaves), self._inner(node.orelse, leaves))
         else:
             stores = isinstance(node, (ast.Assign, ast.AugAssign))
             made = self.expressions.store(node) if stores else self.expressions.of(node)  # type: ignore[arg-type]
@@ -181,18 +168,16 @@ class _Body:
 
     def _leave(self) -> ast.stmt:
         """The end of a thread that had a wrong index."""
-        failed = ast.Call(name_of(self.scope.give(bounds_functions.failed, "failed")), [name_of(self.watch)], [])
-        zeros = [ast.parse(self._zero(kind), mode="eval").body for kind in self._results()]
-        value = ast.Tuple(zeros, ast.Load()) if len(zeros) > 1 else zeros[0] if zeros else None
-        return ast.If(failed, [ast.Return(value)], [])
+        failed = calling(self.scope.give(bounds_functions.failed, "failed"), self.watch)
+        zeros = [parsed(self._zero(kind)) for kind in self._results()]
+        return ast.If(failed, [ast.Return(together(zeros) if zeros else None)], [])
 
     def _results(self) -> list[Any]:
         """The types that the function returns."""
         found = self.scope.typed
         for node in ast.walk(found.tree):
             if isinstance(node, ast.Return) and node.value is not None:
-                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-                kinds = [found.type_of(value) for value in values]
+                kinds = [found.type_of(value) for value in items_of(node.value)]
                 kinds = kinds[0] if len(kinds) == 1 and isinstance(kinds[0], list) else kinds
                 if None not in kinds:
                     return list(kinds)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 import warp as wp
 
 from ..effects.model import Site
-from ..effects.names import is_static
 from ..private import warp_built, warp_types
-from ..private.warp_source import lookup, member
 from . import bounds_functions
-from .bounds_text import array_type, assignment, at, chain, element, is_sure, narrow, target_of, zero
-from .flow import name
-from .source import dotted, make_func, make_function, users_site
+from .bounds_text import array_type, chain, element, is_sure, narrow, zero
+from .source import definition, make_func, users_site
 from .tangent_scope import Scope
+from .trees import at, calling, dotted, is_stored, name, parsed, store, targets
 
 
 @dataclass(frozen=True)
@@ -29,33 +28,43 @@ class Index:
     axis: int
 
 
-class Maker(Protocol):
-    """What the functions of one kernel share."""
+@dataclass
+class Notes:
+    """What is noted of one kernel and the functions that it calls."""
 
-    indices: list[Index]
-    loads: dict[Any, Any]
+    indices: list[Index] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    loads: dict[Any, Any] = field(default_factory=dict)
     """The functions that read an element, by its type and the array's rank."""
-    tiles: bool
+    tiles: bool = False
     """The threads of a block work together."""
 
-    def leave(self, what: str, site: Site) -> None: ...
-
-    def function(self, function: Any, site: Site) -> Any: ...
+    def leave(self, what: str, site: Site) -> None:
+        """Note what stays as it is."""
+        self.unchecked.append(f"{what} ({site})")
 
 
 Part = str | ast.expr
 """A step from an element to a part of it: a field, or an index."""
+Component = Callable[[ast.expr, int, str, int], ast.expr]
+"""Writes an index into what has a known size, of the name, on the axis."""
 
 
 class Expressions:
     """Writes the expressions and stores of one function."""
 
-    def __init__(self, scope: Scope, maker: Maker, watch: str, proven: Collection[tuple[str, int]]) -> None:
-        self.scope, self.maker, self.watch, self.typed = scope, maker, watch, scope.typed
+    def __init__(
+        self,
+        scope: Scope,
+        notes: Notes,
+        function: Callable[[Any, Site], Any],
+        watch: str,
+        proven: Collection[tuple[str, int]],
+    ) -> None:
+        """``function``: the version of a function of the user's that compares its indices; None where there is none."""
+        self.scope, self.notes, self.function, self.watch, self.typed = scope, notes, function, watch, scope.typed
         stored = scope.stored()
-        fields = [
-            n for n in ast.walk(scope.typed.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
-        ]
+        fields = (n for n in ast.walk(scope.typed.tree) if isinstance(n, ast.Attribute) and is_stored(n))
         other = stored | {(dotted(field) or "").split(".")[0] for field in fields}
         self.proven = {p for p in proven if p[0].split(".")[0] not in other}
         self.locals = stored | set(self.typed.arguments)
@@ -73,8 +82,8 @@ class Expressions:
         called, _ = self.typed.called.get(id(node), (None, []))
         if called is not None and not called.is_builtin() and isinstance(node, (ast.BinOp, ast.UnaryOp)):
             site = self.scope.code.site(node)
-            if self.maker.function(called, site) is not None:
-                self.maker.leave(f"the operator '{called.key}'", site)
+            if self.function(called, site) is not None:
+                self.notes.leave(f"the operator '{called.key}'", site)
         return self._parts(node)
 
     def _parts(self, node: Any) -> Any:
@@ -106,24 +115,27 @@ class Expressions:
     def _note(self, node: ast.AST, array: str, axis: int) -> int:
         """The number of an index that is compared."""
         code = self.scope.code
-        self.maker.indices.append(Index(users_site(code.func, code.site(node)), array, axis))
+        self.notes.indices.append(Index(users_site(code.func, code.site(node)), array, axis))
         self.count += 1
-        return len(self.maker.indices) - 1
+        return len(self.notes.indices) - 1
 
     def _wide(self, node: ast.expr) -> ast.expr:
-        return ast.Call(name(self.scope.give(bounds_functions.wide, "wide")), [self.of(node)], [])
+        return calling(self.scope.give(bounds_functions.wide, "wide"), self.of(node))
 
     def _kept(self, node: ast.expr, size: ast.expr, array: str, axis: int) -> ast.expr:
         """An index that is kept inside."""
-        number = self._note(node, array, axis)
-        kept = name(self.scope.give(bounds_functions.kept, "kept"))
-        return ast.Call(kept, [name(self.watch), self._wide(node), size, ast.Constant(number)], [])
+        number = ast.Constant(self._note(node, array, axis))
+        return calling(self.scope.give(bounds_functions.kept, "kept"), self.watch, self._wide(node), size, number)
 
     def _component(self, node: ast.expr, size: int, array: str, axis: int) -> Any:
         """An index into what has a known size."""
-        if is_sure(node, size):
-            return self.of(node)
-        return self._kept(node, ast.Constant(size), array, axis)
+        return self.of(node) if is_sure(node, size) else self._kept(node, ast.Constant(size), array, axis)
+
+    def _components(
+        self, indices: Sequence[Any], sizes: Sequence[int], text: str, component: Component | None = None
+    ) -> list[ast.expr]:
+        of = component or self._component
+        return [of(i, n, text, axis) for axis, (i, n) in enumerate(zip(indices, sizes, strict=False))]
 
     def _proven(self, root: ast.expr, indices: Sequence[ast.expr]) -> bool:
         path = dotted(root)
@@ -139,16 +151,13 @@ class Expressions:
         fixed = warp_types.fixed_shape(kind)
         if fixed is None and not warp_types.is_plain_array(kind):
             if warp_types.is_array(kind):
-                self.maker.leave(f"'{ast.unparse(root)}', which is no plain array", self.scope.code.site(node))
-            return self._inside(self.of(root), kind, indices, ast.unparse(root))
+                self.notes.leave(f"'{ast.unparse(root)}', which is no plain array", self.scope.code.site(node))
+            return self._part(self.of(root), kind, indices, ast.unparse(root))
         count = len(fixed) if fixed is not None else kind.ndim
         own, rest = indices[:count], indices[count:]
         text = ast.unparse(root)
         if fixed is not None:
-            items = [
-                self._component(i, size, text, axis) for axis, (i, size) in enumerate(zip(own, fixed, strict=False))
-            ]
-            found: ast.expr = at(self.of(root), items)
+            found: ast.expr = at(self.of(root), self._components(own, fixed, text))
         elif self._proven(root, own):
             found = at(self.of(root), [self.of(i) for i in own])
         elif len(own) == count and not any(isinstance(i, ast.Slice) for i in own):
@@ -156,9 +165,9 @@ class Expressions:
         elif dotted(root) is not None or all(isinstance(i, ast.Slice) for i in own):
             found = at(self.of(root), [self._view_index(root, i, axis) for axis, i in enumerate(own)])
         else:
-            self.maker.leave(f"a view of '{text}'", self.scope.code.site(node))
+            self.notes.leave(f"a view of '{text}'", self.scope.code.site(node))
             found = at(self.of(root), [self.of(i) for i in own])
-        return self._inside(found, kind.dtype, rest, f"{text}[{', '.join(map(ast.unparse, own))}]")
+        return self._part(found, kind.dtype, rest, f"{text}[{', '.join(map(ast.unparse, own))}]")
 
     def _view_index(self, root: ast.expr, index: ast.expr, axis: int) -> Any:
         """An index that makes a view, which touches nothing; Warp fits slices itself."""
@@ -167,29 +176,21 @@ class Expressions:
         size = ast.Subscript(ast.Attribute(self.of(root), "shape", ast.Load()), ast.Constant(axis), ast.Load())
         return self._kept(index, size, ast.unparse(root), axis)
 
-    def _inside(self, found: ast.expr, kind: Any, indices: Sequence[ast.expr], text: str) -> ast.expr:
-        """Components of a vector, matrix, quaternion or transform."""
-        if not indices:
-            return found
-        sizes = getattr(kind, "_shape_", ()) if hasattr(kind, "_wp_scalar_type_") else ()
-        if len(indices) > len(sizes):
-            return at(found, [self.of(i) for i in indices])
-        items = [self._component(i, n, text, axis) for axis, (i, n) in enumerate(zip(indices, sizes, strict=False))]
-        return at(found, items)
-
     def _load(self, root: ast.expr, indices: Sequence[ast.expr], kind: Any) -> ast.expr:
         wide = [self._wide(i) for i in indices]
-        first = len(self.maker.indices)
+        first = len(self.notes.indices)
         own = self._conditions(root, indices)[1]
         key = (warp_built.strict_type(kind.dtype), kind.ndim)
-        if key not in self.maker.loads:
+        if key not in self.notes.loads:
             types = {"array": array_type(kind), **dict.fromkeys(own, wp.int64), "first": int}
             conditions = [f"inside(watch, {i}, array.shape[{axis}], first + {axis})" for axis, i in enumerate(own)]
             body = [f"return {element(own)}", f"return {zero(kind.dtype)}"]
-            self.maker.loads[key] = self._function("load", types, conditions, body, {"Element": key[0]})
-        made = self.maker.loads[key]
-        arguments = [name(self.watch), self.of(root), *wide, ast.Constant(first)]
-        return ast.Call(name(self.scope.give(made, made.key)), arguments, [])
+            self.notes.loads[key] = self._function("load", types, conditions, body, {"Element": key[0]})
+        made = self.notes.loads[key]
+        return self._call_made(made, self.of(root), *wide, ast.Constant(first))
+
+    def _call_made(self, made: Any, *arguments: ast.expr) -> ast.Call:
+        return calling(self.scope.give(made, made.key), self.watch, *arguments)
 
     def _conditions(self, root: ast.expr, indices: Sequence[ast.expr]) -> tuple[list[str], list[str]]:
         """What must hold of an element's indices, and their names."""
@@ -205,49 +206,36 @@ class Expressions:
         self, title: str, types: dict[str, Any], conditions: list[str], body: list[str], given: dict[str, Any]
     ) -> Any:
         """A function that does something where conditions hold: the first line of ``body``, else the rest."""
-        own = f"{title}_{len(self.maker.indices)}"
-        lines = [
-            f"def {own}({', '.join(['watch', *types])}):",
-            f"    if {' and '.join(conditions)}:",
-            f"        {body[0]}",
-        ]
-        text = "\n".join([*lines, *(f"    {line}" for line in body[1:])])
+        own = f"{title}_{len(self.notes.indices)}"
+        lines = [f"if {' and '.join(conditions)}:", f"    {body[0]}", *body[1:]]
+        text = definition(own, ["watch", *types], lines)
         given = {**self.scope.given, "inside": bounds_functions.inside, "warp": wp, **given}
         annotations = {"watch": bounds_functions.Watch, **types}
-        made = make_func(make_function(self.scope.code.func, text, own, given, annotations), own)
-        return made
+        return make_func(self.scope.code.func, text, own, given, annotations)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _call(self, node: ast.Call) -> Any:
-        if self._is_python(node.func):
+        if self.scope.is_python(node):
             return self.scope.plain_tree(node)
         called, _ = self.typed.called.get(id(node), (None, []))
         if called is None:
             return self._parts(node)
         site = self.scope.code.site(node)
         if called.is_builtin():
-            self.maker.tiles = self.maker.tiles or called.key.startswith("tile")
+            self.notes.tiles = self.notes.tiles or called.key.startswith("tile")
             found = self._atomic(node, called) if called.key.startswith("atomic_") else None
             return found or self._parts(node)
         if id(node) in self.typed.ambiguous:
-            self.maker.leave(f"the function '{called.key}': another one in another turn", site)
+            self.notes.leave(f"the function '{called.key}': another one in another turn", site)
             return self._parts(node)
-        made = self.maker.function(called, site)
+        made = self.function(called, site)
         found = self._parts(node)
         if made is not None:
             self.count += 1
             found.func = name(self.scope.give(made, made.key))
             found.args.insert(0, name(self.watch))
         return found
-
-    def _is_python(self, node: ast.expr) -> bool:
-        found: Any = None
-        if isinstance(node, ast.Name):
-            found = lookup(self.scope.code, node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found = member(lookup(self.scope.code, node.value.id), node.attr)
-        return is_static(found)
 
     def _atomic(self, node: ast.Call, called: Any) -> ast.expr | None:
         """``wp.atomic_add(x, i, value)`` and its kin."""
@@ -257,13 +245,11 @@ class Expressions:
         kind = self.kind(arguments[0])
         fixed = warp_types.fixed_shape(kind)
         if fixed is not None and not node.keywords:
-            text, other = ast.unparse(node.args[0]), node.args[1 + len(fixed) :]
-            items = [
-                self._component(i, n, text, axis) for axis, (i, n) in enumerate(zip(node.args[1:], fixed, strict=False))
-            ]
-            return ast.Call(self.of(node.func), [self.of(node.args[0]), *items, *map(self.of, other)], [])
+            array, *rest = node.args
+            items = self._components(rest, fixed, ast.unparse(array))
+            return ast.Call(self.of(node.func), [self.of(array), *items, *map(self.of, rest[len(fixed) :])], [])
         if fixed is not None or not warp_types.is_plain_array(kind):
-            self.maker.leave(f"'{called.key}' of what is no plain array", self.scope.code.site(node))
+            self.notes.leave(f"'{called.key}' of what is no plain array", self.scope.code.site(node))
             return None
         own, values = arguments[1 : 1 + kind.ndim], arguments[1 + kind.ndim :]
         if self._proven(arguments[0], own) or not all(map(self._is_index, own)):
@@ -278,10 +264,9 @@ class Expressions:
                 passed.append(self.of(value))
             texts.append(text)
         call = f"return warp.{called.key}({', '.join(['array', *map(narrow, names), *texts])})"
-        rest = [call, f"return {zero(kind.dtype)}"]
-        made = self._function(called.key, types, conditions, rest, {"Element": warp_built.strict_type(kind.dtype)})
-        arguments = [name(self.watch), self.of(arguments[0]), *wide, *passed]
-        return ast.Call(name(self.scope.give(made, made.key)), arguments, [])
+        body = [call, f"return {zero(kind.dtype)}"]
+        made = self._function(called.key, types, conditions, body, {"Element": warp_built.strict_type(kind.dtype)})
+        return self._call_made(made, self.of(arguments[0]), *wide, *passed)
 
     def _constant(self, node: ast.expr) -> str | None:
         """The text of a value that is the same wherever it stands: Warp takes a constant where it takes no variable."""
@@ -294,24 +279,23 @@ class Expressions:
 
     def store(self, node: ast.Assign | ast.AugAssign) -> Any:
         """An assignment."""
-        target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+        target = targets(node)[0]
         found = self._element_of(target)
         if found is None:  # a variable, or a part of one
             made = self._parts(node)
             if isinstance(target, (ast.Subscript, ast.Attribute)):
-                target_of(made).ctx = ast.Store()
+                return store(node, targets(made)[0], made.value)
             return made
         root, own, parts, kind = found
         value = self.kind(node.value)
         plain = value is None or isinstance(value, list) or warp_types.is_array(value) or warp_built.is_tile(value)
         if len(own) < kind.ndim or not all(self._is_index(i) and not isinstance(i, ast.Slice) for i in own) or plain:
             if value is not None:
-                self.maker.leave(f"a store to several elements of '{ast.unparse(root)}'", self.scope.code.site(node))
+                self.notes.leave(f"a store to several elements of '{ast.unparse(root)}'", self.scope.code.site(node))
             return self.scope.plain_tree(node)
         if self._proven(root, own):
-            place = at(self.of(root), [self.of(i) for i in own])
-            place = self._part(place, kind.dtype, parts, ast.unparse(target), self._component)
-            return assignment(node, place, self.of(node.value))
+            place = self._part(at(self.of(root), [self.of(i) for i in own]), kind.dtype, parts, ast.unparse(target))
+            return store(node, place, self.of(node.value))
         return self._store(node, root, own, parts, kind)
 
     def _element_of(self, target: ast.expr) -> tuple[ast.expr, list[ast.expr], list[Part], Any] | None:
@@ -336,21 +320,20 @@ class Expressions:
         kind: Any,
         parts: Sequence[Part],
         text: str,
-        index: Callable[[ast.expr, int, str, int], ast.expr],
+        component: Component | None = None,
     ) -> ast.expr:
-        """A part of an element."""
+        """A part of an element, or of a vector, matrix, quaternion or transform."""
         rest = list(parts)
         while rest:
-            step = rest.pop(0)
+            step = rest[0]
             if isinstance(step, str):
                 place, kind = ast.Attribute(place, step, ast.Load()), (warp_types.struct_fields(kind) or {}).get(step)
+                del rest[0]
                 continue
-            items = [step]
             sizes = getattr(kind, "_shape_", ()) if hasattr(kind, "_wp_scalar_type_") else ()
-            while len(items) < len(sizes) and rest and not isinstance(rest[0], str):
-                items.append(rest.pop(0))  # type: ignore[arg-type]
-            found = [index(item, n, text, axis) for axis, (item, n) in enumerate(zip(items, sizes, strict=False))]
-            place, kind = at(place, found or [self.of(step)]), None
+            indices = list(itertools.takewhile(lambda part: not isinstance(part, str), rest))[: len(sizes) or None]
+            found = self._components(indices, sizes, text, component) or [self.of(index) for index in indices]
+            place, kind, rest = at(place, found), None, rest[len(indices) :]
         return place
 
     def _store(
@@ -367,14 +350,14 @@ class Expressions:
             types[own] = wp.int64
             wide.append(self._wide(index))
             conditions.append(f"inside(watch, {own}, {size}, {self._note(index, text, axis)})")
-            return ast.parse(narrow(own), mode="eval").body
+            return parsed(narrow(own))
 
-        place = ast.parse(element(names), mode="eval").body
-        text = ast.unparse(target_of(node).value) if isinstance(target_of(node), ast.Subscript) else ast.unparse(root)
+        place = parsed(element(names))
+        target = targets(node)[0]
+        text = ast.unparse(target.value if isinstance(target, ast.Subscript) else root)
         place = self._part(place, kind.dtype, parts, text, component)
         constant = self._constant(node.value)
-        value = ast.parse(constant or "value", mode="eval").body
-        statement = ast.unparse(ast.fix_missing_locations(assignment(node, place, value)))
+        statement = ast.unparse(ast.fix_missing_locations(store(node, place, parsed(constant or "value"))))
         arguments = [self.of(root), *wide]
         if constant is None:  # in the order in which Warp evaluates them
             first = isinstance(node, ast.Assign)
@@ -382,4 +365,4 @@ class Expressions:
             types = {**kind_of, **types} if first else {**types, **kind_of}
             arguments.insert(0 if first else len(arguments), self.of(node.value))
         made = self._function("store", types, conditions, [statement], {})
-        return ast.Expr(ast.Call(name(self.scope.give(made, made.key)), [name(self.watch), *arguments], []))
+        return ast.Expr(self._call_made(made, *arguments))

@@ -7,28 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..private import warp_types
+from .trees import indices_of
 
 
 def chain(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
     """``x`` and all indices of ``x[i][j, k]``, which are one to Warp."""
     indices: list[ast.expr] = []
     while isinstance(node, ast.Subscript):
-        indices = [*(node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]), *indices]
+        indices = [*indices_of(node), *indices]
         node = node.value
     return node, indices
-
-
-def at(node: ast.expr, indices: list[ast.expr]) -> ast.expr:
-    return ast.Subscript(node, indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load()), ast.Load())
-
-
-def target_of(node: Any) -> Any:
-    return node.target if isinstance(node, ast.AugAssign) else node.targets[0]
-
-
-def assignment(node: ast.Assign | ast.AugAssign, place: Any, value: ast.expr) -> ast.stmt:
-    place.ctx = ast.Store()
-    return ast.AugAssign(place, node.op, value) if isinstance(node, ast.AugAssign) else ast.Assign([place], value)
 
 
 def array_type(kind: Any) -> Any:

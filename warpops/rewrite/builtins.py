@@ -10,10 +10,11 @@ import warp as wp
 
 from ..effects.names import is_random, setter_as_store
 from ..private import warp_types
-from ..private.warp_source import is_function, parameters
+from ..private.warp_source import is_function, is_users, parameters
 from ..private.warp_types import is_reference
-from .flow import Place, builtin_name, name, place
-from .source import Source, calls_in
+from .flow import builtin_name
+from .source import Source
+from .trees import Place, calling, loaded, name, names_in, nodes_of, place
 
 
 @wp.func
@@ -46,8 +47,7 @@ def setters_as_stores(source: Source) -> None:
 
     class Setters(ast.NodeTransformer):
         def visit_Expr(self, node: ast.Expr) -> ast.AST:
-            store = setter_as_store(node)
-            called: Any = source.meaning(node.value.func) if isinstance(node.value, ast.Call) else None
+            store, called = setter_as_store(node), source.called(node.value)
             return store if store is not None and is_function(called) and called.is_builtin() else node
 
     Setters().visit(source.tree)
@@ -56,26 +56,26 @@ def setters_as_stores(source: Source) -> None:
 def cast_unrolled(source: Source, run_time: Container[Place]) -> None:
     """Cast the variables of unrolled loops by way of an int: Warp makes the constant that such a variable is a float, and
     the variable with it, wherever else it is used."""
-    loops = [n for s in source.tree.body for n in ast.walk(s) if isinstance(n, ast.For) and place(n) not in run_time]
-    variables = {loop.target.id for loop in loops if isinstance(loop.target, ast.Name)}
-    for call, called in calls_in(source, source.tree.body):
+    loops = [n for n in nodes_of(source.tree.body) if isinstance(n, ast.For) and place(n) not in run_time]
+    variables = names_in(loop.target for loop in loops)
+    for call, called in source.calls():
         given = call.args[0] if len(call.args) == 1 else None
         if warp_types.is_float(called) and isinstance(given, ast.Name) and given.id in variables:
-            call.args = [ast.Call(name("int"), [given], [])]
+            call.args = [calling("int", given)]
 
 
 def states_by_value(source: Source, named: Callable[[str, Any], str]) -> None:
     """Give functions a copy of a random state: their adjoint runs them again, and the state has gone on by then."""
-    calls = list(calls_in(source, source.tree.body))
+    calls = list(source.calls())
     states = {ast.unparse(call.args[0]) for call, called in calls if is_random(builtin_name(called)) and call.args}
 
     def copied(given: ast.expr, warp_type: Any) -> ast.expr:
         if not isinstance(given, ast.Name) or given.id not in states or is_reference(warp_type):
             return given
-        return ast.copy_location(ast.Call(name(named("uint32", wp.uint32)), [given], []), given)
+        return ast.copy_location(calling(named("uint32", wp.uint32), given), given)
 
     for call, called in calls:
-        if is_function(called) and not called.is_builtin():
+        if is_users(called):
             types = parameters(called)
             of = dict(enumerate(types.values()))
             call.args = [copied(argument, of.get(k)) for k, argument in enumerate(call.args)]
@@ -113,17 +113,16 @@ class _Replacer(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         at = place(node)
         self.generic_visit(node)
-        return self._remainder(node.left, node) if at in self.places and isinstance(node.op, ast.Mod) else node
+        written = at in self.places and isinstance(node.op, ast.Mod)
+        return self._remainder(node.left, node.right, node) if written else node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         at = place(node)
         self.generic_visit(node)
         if at not in self.places or not isinstance(node.op, ast.Mod):
             return node
-        old = ast.parse(ast.unparse(node.target), mode="eval").body
-        return ast.copy_location(ast.Assign([node.target], self._remainder(old, node)), node)
+        made = self._remainder(loaded(node.target), node.value, node)
+        return ast.copy_location(ast.Assign([node.target], made), node)
 
-    def _remainder(self, left: ast.expr, node: ast.BinOp | ast.AugAssign) -> ast.expr:
-        right = node.right if isinstance(node, ast.BinOp) else node.value
-        function = name(self.named("remainder", WRITTEN["mod"]))
-        return ast.copy_location(ast.Call(function, [left, right], []), node)
+    def _remainder(self, left: ast.expr, right: ast.expr, node: ast.AST) -> ast.expr:
+        return ast.copy_location(calling(self.named("remainder", WRITTEN["mod"]), left, right), node)

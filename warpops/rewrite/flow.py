@@ -8,24 +8,33 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
-from ..effects.names import as_abstract, is_random, is_static
+from ..effects.names import as_abstract, is_random
 from ..effects.tables import row
 from ..effects.values import Builtin
-from ..private.warp_source import is_function, parameters
+from ..private.warp_source import is_users, parameters
 from ..private.warp_types import is_reference
-from .source import Names, Source, UnreadableError
-
-Loop = ast.For | ast.While
-Place = tuple[int, int]
+from .source import Source, UnreadableError
+from .trees import (
+    Loop,
+    Place,
+    assign,
+    assigned_in,
+    compound,
+    head_of,
+    is_stored,
+    items_of,
+    name,
+    place,
+    root,
+    stored,
+    targets,
+    together,
+)
 
 CONTINUE, BREAK, RETURN = 1, 2, 3
 """What a loop's flag says."""
-
-
-def place(node: ast.AST) -> Place:
-    """Where a loop of the user's begins."""
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 # --- reading and assigning --------------------------------------------------------------------------------------------
@@ -44,13 +53,17 @@ class Uses:
     def reads(self, node: ast.AST) -> set[str]:
         """The locals whose value a statement or expression (nested statements included) takes."""
         found: set[str] = set()
-        for inner in _walk(self.source, node):
-            if isinstance(inner, ast.Name) and inner.id in self.source.local and isinstance(inner.ctx, ast.Load):
+        for inner in self.source.walk([node]):
+            if isinstance(inner, ast.Name) and inner.id in self.source.local and not is_stored(inner):
                 found.add(inner.id)
                 found |= self.held_by(inner)
             elif isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name):
                 found.add(inner.target.id)
         return found
+
+    def reads_first(self, statement: ast.AST) -> set[str]:
+        """What a compound statement takes before its bodies; all that any other takes."""
+        return self.reads(head_of(statement) or statement)
 
     def held_by(self, node: ast.Name) -> set[str]:
         """What the contents of an array depend on whose stores keep what they overwrite."""
@@ -59,33 +72,35 @@ class Uses:
 
     def writes(self, node: ast.AST) -> set[str]:
         """The locals that a statement or expression (nested statements included) assigns, or changes a part of."""
-        found = self.assigned(node)
-        for inner in _walk(self.source, node):
-            if isinstance(inner, ast.Call):
-                found |= self.changed_by(inner)
-        return found
+        return self.assigned(node).union(*(self.changed_by(inner) for inner in self.source.walk([node])))
+
+    def tested(self, loop: ast.AST) -> set[str]:
+        """The locals that a loop's condition takes, anew in each turn."""
+        return self.reads(loop.test) if isinstance(loop, ast.While) else set()
+
+    def sets(self, loop: ast.AST) -> set[str]:
+        """The variables of a loop, which its head gives a value in each turn."""
+        return self.writes(loop.target) if isinstance(loop, ast.For) else set()
 
     def assigned(self, node: ast.AST) -> set[str]:
         """Those of ``writes`` that are changed by assignments, not by calls."""
-        found: set[str] = set()
-        for inner in _walk(self.source, node):
-            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
-                found.add(inner.id)
-            elif isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and not self.stores_to_array(inner):
+        found = assigned_in(self.source.walk([node]))
+        for inner in self.source.walk([node]):
+            if isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and not self.stores_to_array(inner):
                 found |= {name for target in targets(inner) if (name := root(target)) is not None}
         return found
 
     def whole_writes(self, statement: ast.stmt) -> set[str]:
         """The locals that a simple statement gives a new value, whatever they held."""
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            return {n.id for t in targets(statement) for n in ast.walk(t) if isinstance(n, ast.Name) and _stored(n)}
-        return set()
+        return assigned_in(ast.walk(statement)) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else set()
 
-    def changed_by(self, call: ast.Call) -> set[str]:
+    def changed_by(self, call: ast.AST) -> set[str]:
         """The locals that a call changes: random states, queries and what they find, references."""
-        called = self.source.meaning(call.func)
+        if not isinstance(call, ast.Call):
+            return set()
+        called = self.source.called(call)
         arguments: list[ast.expr] = []
-        if called is not None and is_function(called) and not called.is_builtin():
+        if is_users(called):
             types = list(parameters(called).values())
             arguments = [a for a, t in zip(call.args, types, strict=False) if is_reference(t)]
         else:
@@ -97,18 +112,6 @@ class Uses:
             elif row(name).writes == "third":
                 arguments = call.args[2:3]
         return {a.id for a in arguments if isinstance(a, ast.Name) and a.id in self.source.local}
-
-
-def _stored(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Store)
-
-
-def _walk(source: Source, node: ast.AST) -> Iterable[ast.AST]:
-    yield node
-    if isinstance(node, ast.Call) and is_static(source.meaning(node.func)):
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _walk(source, child)
 
 
 def builtin_name(called: object) -> str:
@@ -123,17 +126,6 @@ def advances_query(name: str) -> bool:
     return "query" in name and name.endswith("_next")
 
 
-def targets(statement: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[ast.expr]:
-    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-
-
-def root(target: ast.expr) -> str | None:
-    """The variable that a chain of subscripts and attributes begins with."""
-    while isinstance(target, (ast.Subscript, ast.Attribute)):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else None
-
-
 def exposed(uses: Uses, body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
     """The variables that statements may read before they assign them, and those that they surely assign."""
     found: set[str] = set()
@@ -144,12 +136,9 @@ def exposed(uses: Uses, body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
             other, other_defined = exposed(uses, statement.orelse)
             found |= (uses.reads(statement.test) | one | other) - defined
             defined |= one_defined & other_defined
-        elif isinstance(statement, ast.For):
+        elif isinstance(statement, (ast.For, ast.While)):
             inner, _ = exposed(uses, statement.body)
-            found |= (uses.reads(statement.iter) | (inner - uses.writes(statement.target))) - defined
-        elif isinstance(statement, ast.While):
-            inner, _ = exposed(uses, statement.body)
-            found |= (uses.reads(statement.test) | inner) - defined
+            found |= (uses.reads_first(statement) | (inner - uses.sets(statement))) - defined
         else:
             found |= uses.reads(statement) - defined
             defined |= uses.whole_writes(statement)
@@ -163,16 +152,14 @@ def values_taken(uses: Uses, body: Iterable[ast.AST]) -> set[str]:
     """
     found: set[str] = set()
     for node in body:
-        if isinstance(node, (ast.If, ast.While)):
-            found |= uses.reads(node.test) | values_taken(uses, (*node.body, *node.orelse))
-        elif isinstance(node, ast.For):
-            found |= uses.reads(node.iter) | values_taken(uses, node.body)
+        if isinstance(node, (ast.If, ast.For, ast.While)):
+            found |= uses.reads_first(node) | values_taken(uses, (*node.body, *node.orelse))
         else:
             skipped = {id(name) for name in _linear(uses, node)}
             if isinstance(node, ast.AugAssign) and not isinstance(node.op, (ast.Add, ast.Sub)):
                 found |= uses.writes(node)
-            for n in _walk(uses.source, node):
-                if isinstance(n, ast.Name) and n.id in uses.source.local and not _stored(n) and id(n) not in skipped:
+            for n in uses.source.walk([node]):
+                if isinstance(n, ast.Name) and n.id in uses.source.local and not is_stored(n) and id(n) not in skipped:
                     found |= {n.id} | uses.held_by(n)
     return found
 
@@ -182,9 +169,9 @@ def _linear(uses: Uses, node: ast.AST) -> Iterable[ast.AST]:
         yield node.value
     if isinstance(node, (ast.Assign, ast.AugAssign)) and uses.stores_to_array(node):
         yield node.value
-    call = node.value if isinstance(node, ast.Expr) else None
-    if isinstance(call, ast.Call) and builtin_name(uses.source.meaning(call.func)) in ("atomic_add", "atomic_sub"):
-        yield from call.args[-1:]
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        adds = builtin_name(uses.source.called(node.value)) in ("atomic_add", "atomic_sub")
+        yield from node.value.args[-1:] if adds else ()
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
         value = node.value
         while isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
@@ -216,22 +203,20 @@ def _kept(uses: Uses, body: Sequence[ast.stmt], needed: set[str]) -> list[ast.st
         if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
             needed |= uses.reads(statement)
             result.append(statement)
+        elif is_exit(statement):
+            needed |= uses.reads_first(statement)
+            result.append(statement)
         elif isinstance(statement, ast.If):
-            if is_exit(statement):
-                needed |= uses.reads(statement.test)
-                result.append(statement)
-                continue
             one, other = _kept(uses, statement.body, needed), _kept(uses, statement.orelse, needed)
             if one or other or uses.writes(statement.test) & needed:
                 needed |= uses.reads(statement.test)
-                result.append(ast.copy_location(ast.If(statement.test, one or [ast.Pass()], other), statement))
+                result.append(compound(statement, statement.test, one or [ast.Pass()], other))
         elif isinstance(statement, (ast.For, ast.While)):
             inner = _kept(uses, statement.body, needed)
-            head = statement.iter if isinstance(statement, ast.For) else statement.test
             makes = any(not is_exit(s) for s in inner) and bool(uses.writes(statement) & needed)
             makes = makes or any(isinstance(n, ast.Return) for s in inner for n in ast.walk(s))
-            if makes or uses.writes(head) & needed:
-                needed |= uses.reads(head)
+            if makes or uses.writes(head_of(statement)) & needed:
+                needed |= uses.reads_first(statement)
                 result.append(with_body(statement, inner or [ast.Pass()]))
         elif uses.assigned(statement) & needed:
             needed |= uses.reads(statement)
@@ -250,21 +235,15 @@ def _changing(uses: Uses, node: ast.AST, needed: set[str]) -> list[ast.expr]:
     """The parts of an expression that change ``needed``, such as draws: what is left of a store that isn't made."""
     if not uses.writes(node) & needed:
         return []
-    changes = isinstance(node, ast.Call) and uses.changed_by(node) & needed
-    if isinstance(node, ast.expr) and (changes or isinstance(node, (ast.IfExp, ast.BoolOp))):
+    if isinstance(node, ast.expr) and (uses.changed_by(node) & needed or isinstance(node, (ast.IfExp, ast.BoolOp))):
         return [node]
     return [part for child in ast.iter_child_nodes(node) for part in _changing(uses, child, needed)]
 
 
 def with_body(loop: Loop, body: list[ast.stmt]) -> Loop:
     """The loop with another body."""
-    made: Loop
-    body = body or [ast.Pass()]
-    if isinstance(loop, ast.For):
-        made = ast.For(loop.target, loop.iter, body, [], None)
-    else:
-        made = ast.While(loop.test, body, [])
-    return ast.copy_location(made, loop)
+    made: Loop = compound(loop, head_of(loop), body or [ast.Pass()])
+    return made
 
 
 # --- loops without jumps ----------------------------------------------------------------------------------------------
@@ -275,14 +254,6 @@ def is_exit(statement: ast.AST) -> bool:
     return bool(getattr(statement, "_leaves", False))
 
 
-def name(identifier: str) -> ast.Name:
-    return ast.Name(identifier, ast.Load())
-
-
-def assign(identifier: str, value: ast.expr) -> ast.Assign:
-    return ast.Assign([ast.Name(identifier, ast.Store())], value)
-
-
 def _flag_is(flag: str, operator: ast.cmpop, value: int) -> ast.expr:
     return ast.Compare(name(flag), [operator], [ast.Constant(value)])
 
@@ -290,17 +261,18 @@ def _flag_is(flag: str, operator: ast.cmpop, value: int) -> ast.expr:
 class Structure:
     """Brings a function's run-time loops into the form without jumps."""
 
-    def __init__(self, names: Names, run_time: Iterable[Place], results: int) -> None:
+    def __init__(self, source: Source, run_time: Iterable[Place], results: int) -> None:
         """``run_time``: where the loops are that Warp doesn't unroll. ``results``: how many values are returned."""
-        self._names = names
+        self._source = source
         self._run_time = frozenset(run_time)
-        self.returned = [names.fresh(f"result_{k}") for k in range(results)]
+        self.returned = [source.variable(f"result_{k}") for k in range(results)]
         self.flags: dict[Place, str] = {}
         """The flags of the loops that have one."""
         self.returning: set[Place] = set()
         """The loops that a ``return`` may leave."""
+        self.body, _ = self.block(source.tree.body)
 
-    def is_run_time(self, node: ast.AST) -> bool:
+    def is_run_time(self, node: ast.AST) -> TypeGuard[Loop]:
         return isinstance(node, (ast.For, ast.While)) and place(node) in self._run_time
 
     def block(self, body: Sequence[ast.stmt], flag: str | None = None) -> tuple[list[ast.stmt], bool]:
@@ -316,20 +288,16 @@ class Structure:
                 if jumps:
                     return result, True
             elif self.is_run_time(statement):
-                assert isinstance(statement, (ast.For, ast.While))
                 result.append(self._loop(statement))
                 own = self.flags.get(place(statement))
                 if own is None or place(statement) not in self.returning:
                     continue
                 leaves = _flag_is(own, ast.Eq(), RETURN)
+                values = together([name(n) for n in self.returned]) if self.returned else None
+                jump = ast.Return(values) if flag is None else assign(flag, ast.Constant(RETURN))
+                result.append(ast.If(leaves, [jump], []))
                 if flag is None:
-                    values = [name(n) for n in self.returned]
-                    value = (
-                        None if not values else values[0] if len(values) == 1 else ast.Tuple(list(values), ast.Load())
-                    )
-                    result.append(ast.If(leaves, [ast.Return(value)], []))
                     continue
-                result.append(ast.If(leaves, [assign(flag, ast.Constant(RETURN))], []))
                 remaining, _ = self.block(rest, flag)
                 if remaining:
                     result.append(ast.If(_flag_is(flag, ast.Eq(), 0), remaining, []))
@@ -346,12 +314,12 @@ class Structure:
         one, one_jumps = self.block(node.body, flag)
         other, other_jumps = self.block(node.orelse, flag)
         if not (one_jumps or other_jumps):
-            return [ast.copy_location(ast.If(node.test, one, other), node)], False
+            return [compound(node, node.test, one, other)], False
         assert flag is not None
         remaining, _ = self.block(rest, flag)
         if not node.orelse and isinstance(node.body[-1], (ast.Break, ast.Continue, ast.Return)):
-            return [ast.copy_location(ast.If(node.test, one, remaining), node)], True
-        made: list[ast.stmt] = [ast.copy_location(ast.If(node.test, one or [ast.Pass()], other), node)]
+            return [compound(node, node.test, one, remaining)], True
+        made: list[ast.stmt] = [compound(node, node.test, one or [ast.Pass()], other)]
         if remaining:
             made.append(ast.If(_flag_is(flag, ast.Eq(), 0), remaining, []))
         return made, True
@@ -360,20 +328,18 @@ class Structure:
         kind = {ast.Continue: CONTINUE, ast.Break: BREAK}.get(type(node), RETURN)
         result: list[ast.stmt] = []
         if isinstance(node, ast.Return) and node.value is not None:
-            several = isinstance(node.value, ast.Tuple)
-            if several or len(self.returned) == 1:
-                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            values = items_of(node.value)
+            if len(values) == len(self.returned):
                 result += [assign(n, v) for n, v in zip(self.returned, values, strict=True)]
             else:
-                target = ast.Tuple([ast.Name(n, ast.Store()) for n in self.returned], ast.Store())
-                result.append(ast.Assign([target], node.value))
+                result.append(ast.Assign([stored(self.returned)], node.value))
         return [*result, assign(flag, ast.Constant(kind))]
 
     def _loop(self, loop: Loop) -> Loop:
         kinds = set(self._jumps(loop.body))
         if not kinds:
             return with_body(loop, self.block(loop.body)[0])
-        flag = self.flags[place(loop)] = self._names.fresh(f"left_{len(self.flags) + 1}")
+        flag = self.flags[place(loop)] = self._source.variable(f"left_{len(self.flags) + 1}")
         if ast.Return in kinds:
             self.returning.add(place(loop))
         body, _ = self.block(loop.body, flag)

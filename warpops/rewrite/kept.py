@@ -9,17 +9,32 @@ begins with the ``top`` that it had, the array is brought to what it held then. 
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import warp as wp
 
-from ..private import warp_code, warp_types
-from ..private.warp_source import is_function, parameters
-from ..private.warp_types import is_reference
-from .flow import Uses, assign, builtin_name, name, place, targets
-from .source import Source, make_func, make_function
+from ..private import warp_types
+from ..private.warp_source import is_users, takes_references
+from .flow import Uses, builtin_name
+from .source import Source, definition, give_adjoint, make_func
+from .trees import (
+    Store,
+    assign,
+    at,
+    calling,
+    indices_of,
+    name,
+    parsed,
+    place,
+    placed,
+    statements_of,
+    store,
+    stored,
+    targets,
+)
 
 _SUMS: dict[str, ast.operator] = {"atomic_add": ast.Add(), "atomic_sub": ast.Sub()}
 _PLACES = {1: wp.int32, 2: wp.vec2i, 3: wp.vec3i, 4: wp.vec4i}
@@ -52,7 +67,7 @@ class Kept:
 
     def undoing(self) -> ast.stmt:
         """Brings the array to what it held when ``top`` was what it is."""
-        return assign(self.top, _call(self.undo, self.array, *self.added, *self.threads, self.top))
+        return assign(self.top, calling(self.undo, self.array, *self.added, *self.threads, self.top))
 
     def types(self, array: Any, element: Any) -> dict[str, Any]:
         """The types of all of these."""
@@ -103,21 +118,10 @@ class Kept:
             (self.keep, given, keep, back),
             (self.undo, types, undo, ["pass"]),
         ):
-            text = _text(own, arguments, lines)
-            function = make_func(make_function(original, text, own, scope, arguments), own)
-            reverse = {**arguments, "adj_result": int}
-            text_of_adjoint = _text(f"{own}_adjoint", reverse, adjoint)
-            warp_code.give_adjoint(function, make_function(original, text_of_adjoint, f"{own}_adjoint", scope, reverse))
-            made[own] = function, f"{text}\n\n\n{text_of_adjoint}"
+            text = definition(own, arguments, lines)
+            function = make_func(original, text, own, scope, arguments)
+            made[own] = function, f"{text}\n\n\n{give_adjoint(function, int, adjoint, original, scope, arguments)}"
         return made
-
-
-def _text(own: str, arguments: Mapping[str, Any], lines: list[str]) -> str:
-    return "\n".join([f"def {own}({', '.join(arguments)}):", *(f"    {line}" for line in lines)])
-
-
-def _call(function: str, *arguments: str | ast.expr) -> ast.Call:
-    return ast.Call(name(function), [name(a) if isinstance(a, str) else a for a in arguments], [])
 
 
 # --- which arrays -----------------------------------------------------------------------------------------------------
@@ -127,19 +131,18 @@ def keepable(source: Source, array: str, rank: int) -> str | None:
     """Why what a kernel's stores to an array overwrite can't be kept; None where it can."""
     if "." in array:
         return f"'{array}' is a field"
-    stored: set[int] = set()
-    for statement in _statements(source.tree.body):
-        store = _as_store(source, statement, array, rank)
-        found = None if store is None else _element(targets(store)[0], array, rank)
+    stores: set[ast.AST] = set()
+    for statement in statements_of(source.tree.body):
+        found = _stored(source, statement, array, rank)
         if found is not None:
-            if any(isinstance(index, ast.Slice) for index in found[0]):
+            if any(isinstance(index, ast.Slice) for index in found.indices):
                 return f"a slice of '{array}' is stored to"
-            if found[1] and isinstance(store, ast.Assign) and any(_is_drawn(source, i, store.value) for i in found[0]):
+            value = found.statement.value if found.part and isinstance(found.statement, ast.Assign) else None
+            if value is not None and any(_is_drawn(source, index, value) for index in found.indices):
                 return f"a component of '{array}' is stored to at an index that is drawn"  # its value comes before
-            of = statement.value if isinstance(statement, ast.Expr) else targets(store)[0]  # type: ignore[arg-type]
-            stored.add(next(id(n) for n in ast.walk(of) if isinstance(n, ast.Name) and n.id == array))
+            stores.add(found.array)
     for node, around in _with_parents(source.tree):
-        if not isinstance(node, ast.Name) or node.id != array or id(node) in stored:
+        if not isinstance(node, ast.Name) or node.id != array or node in stores:
             continue
         if isinstance(around[-1], ast.Attribute) and around[-1].attr in ("shape", "ndim", "dtype"):
             continue
@@ -147,7 +150,7 @@ def keepable(source: Source, array: str, rank: int) -> str | None:
         last: ast.AST = node
         for holder in reversed(around):
             if isinstance(holder, ast.Subscript) and holder.value is last:
-                indices += _indices(holder)
+                indices += indices_of(holder)
             elif not isinstance(holder, ast.Attribute):
                 break
             if not isinstance(holder.ctx, ast.Load):
@@ -155,13 +158,8 @@ def keepable(source: Source, array: str, rank: int) -> str | None:
             last = holder
         if len(indices) >= rank and not any(isinstance(index, ast.Slice) for index in indices[:rank]):
             continue
-        called = source.meaning(holder.func) if isinstance(holder, ast.Call) else None
-        if (
-            called is None
-            or not is_function(called)
-            or called.is_builtin()
-            or any(map(is_reference, parameters(called).values()))
-        ):
+        called = source.called(holder)
+        if not is_users(called) or takes_references(called):
             return f"'{array}' is used as a whole, or by a view"
     return None
 
@@ -178,53 +176,51 @@ def _with_parents(node: ast.AST, around: tuple[Any, ...] = ()) -> Iterator[tuple
         yield from _with_parents(child, (*around, node))
 
 
-def _indices(link: ast.Subscript) -> list[ast.expr]:
-    return list(link.slice.elts) if isinstance(link.slice, ast.Tuple) else [link.slice]
+@dataclass(frozen=True)
+class _Stored:
+    """A statement that stores to an element of an array, or to a part of it."""
+
+    statement: Store
+    """Of one target; an atomic addition is ``x[i] += v``."""
+    array: ast.Name
+    element: ast.Subscript
+    indices: list[ast.expr]
+
+    @property
+    def part(self) -> bool:
+        return self.element is not targets(self.statement)[0]
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, (ast.If, ast.For, ast.While)):
-            yield from _statements(statement.body)
-            yield from _statements(statement.orelse)
-
-
-def _as_store(source: Source, statement: ast.stmt, array: str, rank: int) -> ast.Assign | ast.AugAssign | None:
-    """A statement that assigns one thing, or adds to an element by a function."""
-    if isinstance(statement, (ast.Assign, ast.AugAssign)):
-        return statement if len(targets(statement)) == 1 else None
-    return _sum(source, statement, array, rank) if isinstance(statement, ast.Expr) else None
-
-
-def _element(target: ast.expr, array: str, rank: int) -> tuple[list[ast.expr], list[ast.expr]] | None:
-    """The indices of an element that a target is, or is a part of; and the links that lead on to the part."""
-    links: list[ast.expr] = []
-    while isinstance(target, (ast.Subscript, ast.Attribute)):
-        links.append(target)
-        target = target.value
-    if not isinstance(target, ast.Name) or target.id != array:
+def _stored(source: Source, statement: ast.stmt, array: str, rank: int) -> _Stored | None:
+    """What a statement stores to an element of an array; None where it does no such thing."""
+    found = _sum(source, statement, rank) if isinstance(statement, ast.Expr) else statement
+    if not isinstance(found, (ast.Assign, ast.AugAssign)) or len(targets(found)) != 1:
         return None
+    chain = targets(found)[:]
+    while isinstance(chain[-1], (ast.Subscript, ast.Attribute)):
+        chain.append(chain[-1].value)
+    own = chain.pop()
     indices: list[ast.expr] = []
-    while links and len(indices) < rank:
-        link = links.pop()
-        if not isinstance(link, ast.Subscript):
+    while isinstance(own, ast.Name) and own.id == array and chain:
+        element = chain.pop()
+        if not isinstance(element, ast.Subscript):
             return None
-        indices += _indices(link)
-    return (indices, links[::-1]) if len(indices) == rank else None
+        indices += indices_of(element)
+        if len(indices) >= rank:
+            return _Stored(found, own, element, indices) if len(indices) == rank else None
+    return None
 
 
-def _sum(source: Source, statement: ast.Expr, array: str, rank: int) -> ast.AugAssign | None:
+def _sum(source: Source, statement: ast.Expr, rank: int) -> ast.AugAssign | None:
     """``wp.atomic_add(x, i, v)`` of a thread's own element as ``x[i] += v``."""
-    call = statement.value
-    if not isinstance(call, ast.Call) or len(call.args) != rank + 2 or call.keywords:
+    added = statement.value
+    operator = _SUMS.get(builtin_name(source.called(added)))
+    if operator is None or not isinstance(added, ast.Call) or len(added.args) != rank + 2 or added.keywords:
         return None
-    operator = _SUMS.get(builtin_name(source.meaning(call.func)))
-    if operator is None or not isinstance(call.args[0], ast.Name) or call.args[0].id != array:
+    array, *indices, value = added.args
+    if not isinstance(array, ast.Name):
         return None
-    at = ast.Tuple(call.args[1:-1], ast.Load()) if rank > 1 else call.args[1]
-    added = ast.AugAssign(ast.Subscript(call.args[0], at, ast.Store()), operator, call.args[-1])
-    return ast.copy_location(added, statement)
+    return ast.copy_location(ast.AugAssign(at(array, indices, ast.Store()), operator, value), statement)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -248,23 +244,16 @@ def as_kept(
     """
     if not arrays:
         return []
-    fresh = source.names.fresh
-    coordinates = tuple(fresh(f"thread_{axis}") for axis in range(threads))
+    coordinates = tuple(source.variable(f"thread_{axis}") for axis in range(threads))
     found = []
     for a in sorted(arrays):
-        top, old, places, now, keep, undo = (fresh(f"{a}_{n}") for n in ("top", "old", "places", "now", "keep", "undo"))
+        top, old, places, now = (source.variable(f"{a}_{n}") for n in ("top", "old", "places", "now"))
+        keep, undo = (source.names.fresh(f"{a}_{n}") for n in ("keep", "undo"))
         found.append(Kept(a, arrays[a], top, old, places, now, keep, undo, coordinates))
     source.tree.args.args += [ast.arg(n) for kept in found for n in kept.added]
-    source.local |= {n for kept in found for n in (*kept.added, kept.top)} | set(coordinates)
     source.kept.update({kept.array: kept.top for kept in found})
-    source.keepers.update(kept.keep for kept in found)
-    target: ast.expr = ast.Name(coordinates[0], ast.Store())
-    if threads > 1:
-        target = ast.Tuple([ast.Name(n, ast.Store()) for n in coordinates], ast.Store())
-    first: list[ast.stmt] = [ast.Assign([target], ast.Call(ast.Attribute(name(warp), "tid", ast.Load()), [], []))]
-    thread = ast.Tuple([name(n) for n in coordinates], ast.Load()) if threads > 1 else name(coordinates[0])
-    for kept in found:
-        first.append(assign(kept.top, ast.Call(name("int"), [ast.Subscript(name(kept.now), thread, ast.Load())], [])))
+    first: list[ast.stmt] = [ast.Assign([stored(coordinates)], parsed(f"{warp}.tid()"))]
+    first += [assign(kept.top, parsed(f"int({kept.now}[{', '.join(coordinates)}])")) for kept in found]
     writer = _Writer(source, {kept.array: kept for kept in found}, cast, typed)
     source.tree.body = [*first, *writer.block(source.tree.body)]
     return found
@@ -285,66 +274,46 @@ class _Writer:
             statement.body, statement.orelse = self.block(statement.body), self.block(statement.orelse)
             return [statement]
         for kept in self.kept.values():
-            store = _as_store(self.source, statement, kept.array, kept.rank)
-            found = None if store is None else _element(targets(store)[0], kept.array, kept.rank)
-            if store is not None and found is not None:
-                return self._store(kept, store, *found)
+            found = _stored(self.source, statement, kept.array, kept.rank)
+            if found is not None:
+                return self._store(kept, found)
         return [statement]
 
-    def _fresh(self, wanted: str) -> str:
-        found = self.source.names.fresh(wanted)
-        self.source.local.add(found)
-        return found
-
-    def _store(
-        self, kept: Kept, statement: ast.Assign | ast.AugAssign, indices: list[ast.expr], part: list[ast.expr]
-    ) -> list[ast.stmt]:
+    def _store(self, kept: Kept, found: _Stored) -> list[ast.stmt]:
         """The element's indices, the value, the call that keeps and stores, and the store that the gradient goes by.
 
         An assigned value comes before the indices, as Warp has it: a call in either may draw of one generator.
         """
-        made: list[ast.stmt] = []
-        value = self._fresh(f"{kept.array}_value")
+        statement, made = found.statement, list[ast.stmt]()
+        value = self.source.variable(f"{kept.array}_value")
         self.typed(value, kept.array)
-        if isinstance(statement, ast.Assign) and not part:
+        if isinstance(statement, ast.Assign) and not found.part:
             made.append(assign(value, self.cast(kept.array, statement.value)))
         places: list[ast.expr] = []
-        for index in indices:
+        for index in found.indices:
             if not isinstance(index, (ast.Name, ast.Constant)):
-                at = self._fresh(f"{kept.array}_index")
-                self.typed(at, None)
-                made.append(assign(at, ast.Call(name("int"), [index], [])))
-                index = name(at)
+                own = self.source.variable(f"{kept.array}_index")
+                self.typed(own, None)
+                made.append(assign(own, calling("int", index)))
+                index = name(own)
             places.append(index)
-        slice_ = ast.Tuple(list(places), ast.Load()) if len(places) > 1 else places[0]
-        element = ast.Subscript(name(kept.array), slice_, ast.Load())
-        if part:
+        element = at(name(kept.array), places)
+        if found.part:
             made.append(assign(value, element))
-            target: ast.expr = name(value)
-            for link in part:
-                last = link is part[-1]
-                context: ast.expr_context = ast.Store() if last else ast.Load()
-                if isinstance(link, ast.Subscript):
-                    target = ast.Subscript(target, link.slice, context)
-                else:
-                    assert isinstance(link, ast.Attribute)
-                    target = ast.Attribute(target, link.attr, context)
-            new: ast.stmt = (
-                ast.AugAssign(target, statement.op, statement.value)  # type: ignore[arg-type]
-                if isinstance(statement, ast.AugAssign)
-                else ast.Assign([target], statement.value)
-            )
-            made.append(new)
+            made.append(store(statement, _of(name(value), targets(statement)[0], found.element), statement.value))
         elif isinstance(statement, ast.AugAssign):
             made.append(assign(value, self.cast(kept.array, ast.BinOp(element, statement.op, statement.value))))
-        call = _call(kept.keep, kept.array, *places, value, *kept.added, *kept.threads, kept.top)
-        made.append(assign(kept.top, call))
-        for one in made:
-            for node in ast.walk(one):
-                if not hasattr(node, "lineno"):
-                    ast.copy_location(node, statement)
-            ast.copy_location(one, statement)
-            one.col_offset += 1  # a place where the user's text has none
+        keep = calling(kept.keep, kept.array, *places, value, *kept.added, *kept.threads, kept.top)
+        made = [placed(one, statement, 1) for one in (*made, assign(kept.top, keep))]
         self.source.stored.add(place(statement))
-        store = ast.Assign([ast.Subscript(name(kept.array), slice_, ast.Store())], name(value))
-        return [*made, ast.copy_location(store, statement)]
+        stores = ast.Assign([at(name(kept.array), places, ast.Store())], name(value))
+        return [*made, ast.copy_location(stores, statement)]
+
+
+def _of(base: ast.expr, part: Any, element: ast.expr) -> ast.expr:
+    """The part of ``base`` that a target is of an element."""
+    if part is element:
+        return base
+    made: ast.expr = copy.copy(part)
+    made.value = _of(base, part.value, element)  # type: ignore[attr-defined]
+    return made

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from typing import Any
 
 import warp as wp
 
 from ..private import warp_types
-from .flow import Place, builtin_name, name, place, root, targets
+from .flow import builtin_name
 from .source import Source
+from .trees import Place, calling, has_slice, is_stored, items_of, nodes_of, place, root, targets
 
 LARGEST = 64
 """Elements: each store makes a new vector."""
@@ -24,75 +26,60 @@ def local_arrays(source: Source) -> tuple[dict[str, Any], set[str]]:
     """
     found: dict[str, Any] = {}
     others: set[str] = set()
-    for node in _walk(source):
-        if isinstance(node, ast.Call) and builtin_name(source.meaning(node.func)) == "zeros":
-            made = _assigned_to(source, node)
-            warp_type = _type_of(source, node)
+    nodes = list(nodes_of(source.tree.body))
+    values = {id(t): n.value for n in nodes if isinstance(n, ast.Assign) for t in n.targets}
+    named = {
+        id(n.value): n.targets[0].id for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+    }
+    for node in nodes:
+        if builtin_name(source.called(node)) == "zeros":
+            made, warp_type = named.get(id(node)), _type_of(source, node)
             if made is None or warp_type is None or found.get(made, warp_type) is not warp_type:
                 others.add(made or ast.unparse(node))
             else:
                 found[made] = warp_type
-    plain = {id(node.value) for node in _walk(source) if isinstance(node, ast.Subscript) and not _slices(node)}
-    for node in _walk(source):
-        if isinstance(node, ast.Name) and node.id in found and isinstance(node.ctx, ast.Load) and id(node) not in plain:
-            others.add(node.id)
-        elif isinstance(node, ast.Name) and node.id in found and isinstance(node.ctx, ast.Store):
-            value = next((n.value for n in _walk(source) if isinstance(n, ast.Assign) and node in n.targets), None)
-            if not isinstance(value, ast.Call) or _type_of(source, value) is None:
+    plain = {id(node.value) for node in nodes if isinstance(node, ast.Subscript) and not has_slice(node)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id in found:
+            known = _type_of(source, values.get(id(node))) is not None if is_stored(node) else id(node) in plain
+            if not known:
                 others.add(node.id)
     return {n: t for n, t in found.items() if n not in others}, others
 
 
 def as_vectors(source: Source, found: dict[str, Any], named: Callable[[str, Any], str]) -> None:
     """Make these arrays of a function's tree vectors or matrices."""
-    for node in _walk(source):
+    for node in nodes_of(source.tree.body):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in found:
-            node.value = ast.Call(name(named("type_of_local", found[node.targets[0].id])), [], [])
+            node.value = calling(named("type_of_local", found[node.targets[0].id]))
 
 
 def stores_into(source: Source, found: dict[str, Any]) -> set[Place]:
     """Where these arrays are stored into: no stores to arrays any more."""
-    return {
-        place(node)
-        for node in _walk(source)
-        if isinstance(node, (ast.Assign, ast.AugAssign)) and root(targets(node)[0]) in found
-    }
-
-
-def _walk(source: Source) -> list[ast.AST]:
-    return [node for statement in source.tree.body for node in ast.walk(statement)]
-
-
-def _slices(node: ast.Subscript) -> bool:
-    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return any(isinstance(item, ast.Slice) for item in items)
-
-
-def _assigned_to(source: Source, call: ast.Call) -> str | None:
-    for node in _walk(source):
-        if isinstance(node, ast.Assign) and node.value is call and isinstance(node.targets[0], ast.Name):
-            return node.targets[0].id
-    return None
+    nodes = nodes_of(source.tree.body)
+    return {place(n) for n in nodes if isinstance(n, (ast.Assign, ast.AugAssign)) and root(targets(n)[0]) in found}
 
 
 _types: dict[tuple[tuple[int, ...], Any], Any] = {}
 
 
-def _type_of(source: Source, call: ast.Call) -> Any:
+def _type_of(source: Source, node: ast.AST | None) -> Any:
     """A vector or matrix of the shape and dtype of ``wp.zeros(shape, dtype)``; None where there is none."""
-    given = {k.arg: k.value for k in call.keywords} | dict(zip(("shape", "dtype"), call.args, strict=False))
+    if not isinstance(node, ast.Call):
+        return None
+    given = {k.arg: k.value for k in node.keywords} | dict(zip(("shape", "dtype"), node.args, strict=False))
     shape, dtype = given.get("shape"), given.get("dtype")
     if shape is None or dtype is None:
         return None
-    items = shape.elts if isinstance(shape, ast.Tuple) else [shape]
-    sizes: tuple[Any, ...] = tuple(i.value if isinstance(i, ast.Constant) else source.meaning(i) for i in items)
+    sizes: tuple[Any, ...] = tuple(
+        i.value if isinstance(i, ast.Constant) else source.meaning(i) for i in items_of(shape)
+    )
     scalar = source.meaning(dtype)
     if builtin_name(scalar) == "float":  # the name is a builtin's, too
         scalar = wp.float32
     if not warp_types.is_float(scalar) or len(sizes) > 2 or not all(type(n) is int and n > 0 for n in sizes):
         return None
-    count = sizes[0] * (sizes[1] if len(sizes) > 1 else 1)
-    if count > LARGEST:
+    if math.prod(sizes) > LARGEST:
         return None
     key = (sizes, scalar)
     if key not in _types:

@@ -9,10 +9,10 @@ are counted first, and each begins with what it had (``"turns"``).
 from __future__ import annotations
 
 import ast
+import contextlib
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from ..effects import analyse_as
@@ -20,22 +20,27 @@ from ..effects.model import Effects, Hazard, LoopNeeds, Site
 from ..effects.names import Code, code_of
 from ..effects.tables import row
 from ..private import warp_code, warp_source
-from ..private.warp_source import declared_overloads, is_function, parameters
-from ..private.warp_types import is_reference
-from .flow import Place, builtin_name
+from .flow import builtin_name
 from .kept import keepable
 from .locals import local_arrays
-from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, Refusal, RefusedError, listed
+from .model import CURED, AdjointPlan, FunctionPlan, LoopPlan, RefusedError, listed
 from .needs import LoopPlanner
 from .own import as_variables, doubtful, own_elements
 from .parts import slice_bounds
 from .small import small_loops
-from .source import Source, UnreadableError, read
+from .source import Source, UnreadableError, definitions, read
+from .trees import Place
 from .views import viewed_calls
 
 OVERWRITTEN = ("restored", "overwritten")
 """The kinds of hazards that there are because an element is stored to again."""
-NO_ARRAYS: Mapping[str, int] = MappingProxyType({})
+REASONS = {
+    "component": "components of local vectors and structs are assigned by making a new one",
+    "local-array": "the thread's own arrays are vectors and matrices",
+    "replayed": "functions that store to arrays run again without that",
+    "view": "functions with a gradient of the user's get the array and the index of a view",
+}
+"""What is done about hazards, by their kind."""
 
 
 @dataclass(frozen=True)
@@ -63,56 +68,54 @@ _chosen: weakref.WeakKeyDictionary[Any, Choice] = weakref.WeakKeyDictionary()
 def _choose(kernel: Any, effects: Effects) -> Choice:
     """The first that leaves nothing wrong; else the one that leaves least wrong, a simpler one where they are equal."""
     found = []
-    for made in (_by_variables, _by_keeping):
-        choice = made(kernel, effects)
-        if choice is not None and not choice.hazards:
-            return choice
-        found += [] if choice is None else [choice]
+    for seen, own, kept in _ways(kernel, effects):
+        with contextlib.suppress(RefusedError):
+            choice = _choice(kernel, seen, own, kept)
+            if not choice.hazards:
+                return choice
+            found.append(choice)
     return min([_by_loops(kernel, effects), *found], key=lambda choice: len(choice.hazards))
 
 
-def _by_variables(kernel: Any, effects: Effects) -> Choice | None:
-    own = _own(kernel, effects)
-    if not own:
-        return None
-    seen = _seen(kernel, effects, own)
-    plan = plan_adjoint(kernel, seen, own)
-    return Choice(plan, _left(seen), _run_once(seen)) if isinstance(plan, AdjointPlan) else None
+def _ways(kernel: Any, effects: Effects) -> Iterator[tuple[Effects, frozenset[str], Mapping[str, int]]]:
+    """Variables for elements, and keeping what stores overwrite: what the kernel does then, and for which arrays."""
+    with contextlib.suppress(UnreadableError):
+        own = _own(kernel, effects)
+        if own:
+            yield _seen(kernel, effects, own), own, {}
+        kept = _kept(kernel, effects)
+        if kept:
+            hazards = tuple(h for h in effects.hazards if not _is_cured(h, kept))
+            yield replace(effects, hazards=hazards), frozenset(), kept
 
 
-def _by_keeping(kernel: Any, effects: Effects) -> Choice | None:
-    again = _kept(kernel, effects)
-    if not again:
-        return None
-    seen = replace(effects, hazards=tuple(h for h in effects.hazards if not _is_cured(h, again)))
-    plan = plan_adjoint(kernel, seen, kept=again)
-    return Choice(plan, _left(seen), _run_again(_run_once(seen), again)) if isinstance(plan, AdjointPlan) else None
+def _choice(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str, int]) -> Choice:
+    """A kernel that is made by a plan.
+
+    Raises:
+        RefusedError: it can't be made.
+    """
+    if not warp_code.is_rewritable(kernel):
+        raise RefusedError("the kernel was made in a way of its own")
+    if effects.opaque:
+        raise RefusedError("native code takes part in it", effects.opaque[0])
+    try:
+        plan = _plan(kernel, effects, own, kept)
+    except UnreadableError as error:
+        raise RefusedError(str(error)) from error
+    hazards = tuple(h for h in effects.hazards if h.kind not in CURED)
+    arrays = {n: replace(a, replayed=n in kept) for n, a in effects.arrays.items()}
+    return Choice(plan, hazards, replace(effects, arrays=arrays))
 
 
 def _by_loops(kernel: Any, effects: Effects) -> Choice:
-    plan = plan_adjoint(kernel, effects)
-    if isinstance(plan, AdjointPlan):
-        return Choice(plan, _left(effects), _run_once(effects))
-    if plan is None:
+    if not any(hazard.kind in CURED for hazard in effects.hazards):
         return Choice(None, effects.hazards, effects)
-    hazards = (replace(h, message=f"{h.message}; {plan}") if h.kind in CURED else h for h in effects.hazards)
-    return Choice(None, tuple(hazards), effects)
-
-
-def _left(effects: Effects) -> tuple[Hazard, ...]:
-    """What stays wrong in the rewritten kernel."""
-    return tuple(h for h in effects.hazards if h.kind not in CURED)
-
-
-def _run_once(effects: Effects) -> Effects:
-    return replace(effects, arrays={n: replace(a, replayed=False) for n, a in effects.arrays.items()})
-
-
-def _run_again(effects: Effects, arrays: Mapping[str, int]) -> Effects:
-    """The stores to these arrays run again."""
-    return replace(
-        effects, arrays={n: replace(a, replayed=a.replayed or n in arrays) for n, a in effects.arrays.items()}
-    )
+    try:
+        return _choice(kernel, effects, frozenset(), {})
+    except RefusedError as refusal:
+        hazards = (replace(h, message=f"{h.message}; {refusal}") if h.kind in CURED else h for h in effects.hazards)
+        return Choice(None, tuple(hazards), effects)
 
 
 def _is_cured(hazard: Hazard, kept: Mapping[str, int]) -> bool:
@@ -120,18 +123,23 @@ def _is_cured(hazard: Hazard, kept: Mapping[str, int]) -> bool:
     return hazard.kind in OVERWRITTEN and bool(hazard.arrays) and all(a in kept for a in hazard.arrays)
 
 
+def _hazarded(effects: Effects, *kinds: str) -> set[str]:
+    return {a for h in effects.hazards if h.kind in kinds for a in h.arrays}
+
+
 def _kept(kernel: Any, effects: Effects) -> dict[str, int]:
     """The arrays whose stores keep what they overwrite, with their ranks: all that a thread alone stores to and reads back,
     where one of them is stored to again, or needed before and after."""
-    wanted = {a for h in effects.hazards if h.kind in OVERWRITTEN for a in h.arrays}
-    shared = {a for h in effects.hazards if h.kind == "shared" for a in h.arrays}
+    shared = _hazarded(effects, "shared")
     arrays = {n: a for n, a in effects.arrays.items() if a.written and a.read and n not in shared}
-    if not wanted & arrays.keys() or effects.tiled or effects.opaque or effects.tid_rank is None:
+    if (
+        not _hazarded(effects, *OVERWRITTEN) & arrays.keys()
+        or effects.tiled
+        or effects.opaque
+        or effects.tid_rank is None
+    ):
         return {}
-    try:
-        source = read(kernel)
-    except UnreadableError:
-        return {}
+    source = read(kernel)
     found = {n: a.ndim for n, a in arrays.items() if not a.replayed and keepable(source, n, a.ndim) is None}
     # All of them, since what is stored is computed again of what was read.
     return found if found.keys() == arrays.keys() else {}
@@ -139,15 +147,9 @@ def _kept(kernel: Any, effects: Effects) -> dict[str, int]:
 
 def _own(kernel: Any, effects: Effects) -> frozenset[str]:
     """The arrays whose elements can be variables, if that may help: one is stored to again, or needed before and after."""
-    wanted = {a for h in effects.hazards if h.kind in OVERWRITTEN for a in h.arrays}
-    shared = {a for h in effects.hazards if h.kind == "shared" for a in h.arrays}
+    wanted, shared = _hazarded(effects, *OVERWRITTEN), _hazarded(effects, "shared")
     arrays = {n: a.ndim for n, a in effects.arrays.items() if a.written and a.reads_back and n not in shared}
-    if not wanted & arrays.keys():
-        return frozenset()
-    try:
-        found = own_elements(read(kernel), arrays)
-    except UnreadableError:
-        return frozenset()
+    found = own_elements(read(kernel), arrays) if wanted & arrays.keys() else frozenset()
     return found if wanted & found else frozenset()
 
 
@@ -164,118 +166,78 @@ def _seen(kernel: Any, effects: Effects, own: frozenset[str]) -> Effects:
     return replace(seen, arrays=arrays, handles=effects.handles)
 
 
-def plan_adjoint(
-    kernel: Any, effects: Effects, own: frozenset[str] = frozenset(), kept: Mapping[str, int] = NO_ARRAYS
-) -> AdjointPlan | Refusal | None:
-    """How the adjoint of a kernel is made right; None where Warp's own is."""
-    if not own and not kept and not any(hazard.kind in CURED for hazard in effects.hazards):
-        return None
-    if not warp_code.is_rewritable(kernel):
-        return Refusal("the kernel was made in a way of its own")
-    if effects.opaque:
-        return Refusal("native code takes part in it", effects.opaque[0])
-    try:
-        return _plan(kernel, effects, own, kept)
-    except UnreadableError as error:
-        return Refusal(str(error))
-    except RefusedError as error:
-        return Refusal(str(error), error.site)
-
-
 def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str, int]) -> AdjointPlan:
     owners: dict[Any, Any] = {}
     callees: dict[Any, set[Any]] = {}
     together: list[set[Any]] = []
-    writers: set[Any] = set()
+    writers: set[Any] = {f for f, _, _ in effects.array_stores}
 
-    def visit(owner: Any) -> None:
-        function = code_of(owner).func
-        if function in owners:
+    def visit(function: Any, owner: Any) -> None:
+        if function in callees:
             return
-        owners[function] = owner
-        found: set[Any] = set()
+        found: dict[Any, Any] = {}
+        callees[function] = set()
         source = read(owner)
-        if any(f is function for f, _, _ in effects.array_stores) or any(map(_writes, dict(source.calls()).values())):
+        if any(_writes(called) for _, called in source.calls()):
             writers.add(function)
-        for _, called in source.functions():
-            overloads = declared_overloads(called)
-            if all(_followed(overload) for overload in overloads):
-                for overload in overloads:
-                    visit(overload)
-                together.append({code_of(overload).func for overload in overloads})
-                found |= together[-1]
-        callees[function] = found
+        for called in source.functions():
+            overloads = definitions(called)
+            if all(map(_followed, overloads.values())):
+                found |= overloads
+                together.append(set(overloads))
+        for other in sorted(found, key=lambda f: (f.__code__.co_filename, f.__code__.co_firstlineno)):
+            visit(other, found[other])
+        callees[function], owners[function] = set(found), owner
 
-    visit(kernel)
-    needs: dict[Any, list[LoopNeeds]] = {}
-    for loop in effects.loops:
-        needs.setdefault(loop.function, []).append(loop)
-    changed = {h.site.file: set[int]() for h in effects.hazards}
-    for hazard in effects.hazards:
-        if hazard.kind in CURED:
-            changed[hazard.site.file].add(hazard.site.line)
-    order = _callees_first(code_of(kernel).func, callees)
+    own_function = code_of(kernel).func
+    visit(own_function, kernel)
+    writers &= owners.keys()
+    cured = [hazard.site for hazard in effects.hazards if hazard.kind in CURED]
     several: set[Any] = set()
-    for function in order:
+    chosen = {own_function}
+    for function, owner in owners.items():  # callees first
+        source = read(owner)
         if callees[function] & writers:
             writers.add(function)
-        source = read(owners[function])
         returned = [node.value for node in ast.walk(source.tree) if isinstance(node, ast.Return)]
-        if any(isinstance(v, ast.Tuple) or _called(source, v) & several for v in returned):
+        if any(isinstance(v, ast.Tuple) or definitions(source.called(v)).keys() & several for v in returned):
             several.add(function)
-            if function in writers:
-                code = code_of(owners[function])
-                reason = (
-                    f"Warp has no replay of functions of several results, and '{function.__name__}' writes to arrays"
-                )
-                raise RefusedError(reason, Site(code.file, code.first_line))
-    chosen = {order[-1]} | writers
-    for function in order:
-        code = code_of(owners[function])
-        wrong = any(loop.wrong for loop in needs.get(function, ()))
-        if wrong or any(line in lines(code) for line in changed.get(code.file, ())):
+        if function in several & writers:
+            reason = f"Warp has no replay of functions of several results, and '{function.__name__}' writes to arrays"
+            raise RefusedError(reason, Site(source.code.file, source.code.first_line))
+        wrong = any(loop.wrong for loop in effects.loops if loop.function is function)
+        if wrong or function in writers or any(_is_in(source.code, site) for site in cured):
             chosen.add(function)
     while True:
         # Overloads are rewritten together, and with them all that call them.
         more = set().union(*(group for group in together if group & chosen))
-        more |= {function for function in order if callees[function] & chosen}
+        more |= {function for function in owners if callees[function] & chosen}
         if more <= chosen:
             break
         chosen |= more
-    codes = [code_of(owners[function]) for function in chosen]
-    for hazard in effects.hazards:
-        at = hazard.site
-        if hazard.kind in CURED and not any(
-            code.file == at.file and 0 <= at.line - code.first_line < len(code.lines) for code in codes
-        ):
-            raise RefusedError("it happens in a function that isn't called by its name", at)
+    for site in cured:
+        if not any(_is_in(code_of(owners[function]), site) for function in chosen):
+            raise RefusedError("it happens in a function that isn't called by its name", site)
     rewritten: dict[Any, FunctionPlan] = {}
     written: list[Site] = []
-    for function in order:
-        if function in chosen:
-            code = code_of(owners[function])
-            remainders = frozenset(
-                (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
-            )
-            loops = _merged(needs.get(function, []))
-            small = small_loops(read(owners[function]), loops, warp_source.max_unroll(kernel))
-            written += [loop.needs.site for at, loop in loops.items() if at in small]
-            loops = {at: loop for at, loop in loops.items() if at not in small}
-            plan = FunctionPlan(function, owners[function], loops, remainders, small)
-            if function is order[-1]:
-                plan.own, plan.kept, plan.threads = own, dict(kept), max(effects.tid_rank or 0, 1)
-            rewritten[function] = plan
-            stores = {(line, column) for f, line, column in effects.array_stores if f is function}
-            for hazard in effects.hazards:
-                if hazard.kind == "local-array" and hazard.site.file == code.file and hazard.site.line in lines(code):
-                    _, others = local_arrays(read(owners[function]))
-                    if others:
-                        raise RefusedError(
-                            f"the thread's own array {listed(others)} is large, or more than indexed", None
-                        )
-            viewed_calls(read(owners[function]))
-            _check_parts(read(owners[function]), code, effects)
-            LoopPlanner(plan, stores, rewritten, writers, tiled=effects.tiled).run()
+    for function in (f for f in owners if f in chosen):
+        source = read(owners[function])
+        code = source.code
+        remainders = frozenset(
+            (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file
+        )
+        loops = _merged(loop for loop in effects.loops if loop.function is function)
+        small = small_loops(source, loops, warp_source.max_unroll(kernel))
+        written += [loop.needs.site for at, loop in loops.items() if at in small]
+        loops = {at: loop for at, loop in loops.items() if at not in small}
+        stores = frozenset((line, column) for f, line, column in effects.array_stores if f is function)
+        plan = FunctionPlan(function, owners[function], loops, stores, function in writers, remainders, small)
+        if function is own_function:
+            plan.own, plan.kept, plan.threads = own, dict(kept), max(effects.tid_rank or 0, 1)
+        rewritten[function] = plan
+        viewed_calls(source)
+        _check_parts(source, effects)
+        LoopPlanner(plan, rewritten, writers, tiled=effects.tiled).run()
     reasons = [
         f"line {loop.needs.site.line}, `{loop.needs.site.code}`: {loop.describe()}"
         for plan in rewritten.values()
@@ -283,40 +245,37 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
         if loop.describe()
     ]
     reasons += [f"line {site.line}, `{site.code}`: written with numbers for its bounds" for site in written]
-    if any(h.kind == "component" for h in effects.hazards):
-        reasons.append("components of local vectors and structs are assigned by making a new one")
-    if any(h.kind == "local-array" for h in effects.hazards):
-        reasons.append("the thread's own arrays are vectors and matrices")
-    if any(h.kind == "replayed" for h in effects.hazards):
-        reasons.append("functions that store to arrays run again without that")
-    if any(h.kind == "view" for h in effects.hazards):
-        reasons.append("functions with a gradient of the user's get the array and the index of a view")
+    reasons += [reason for kind, reason in REASONS.items() if any(h.kind == kind for h in effects.hazards)]
     if own:
         reasons.append(f"variables hold the elements of {listed(own)}")
     if kept:
         reasons.append(f"what stores to {listed(set(kept))} overwrite is kept, and put back")
     if effects.remainders:
         reasons.append("fractions and remainders are written with wp.trunc")
-    writers -= {order[-1]}
-    return AdjointPlan(rewritten, effects.array_stores, frozenset(writers), tuple(reasons), tuple(sorted(kept)))
+    return AdjointPlan(rewritten, tuple(reasons), tuple(sorted(kept)))
 
 
-def _check_parts(source: Source, code: Code, effects: Effects) -> None:
-    """Slices of local vectors are stored by numbers alone, and a tile is added to by a builtin that makes none."""
+def _is_in(code: Code, site: Site) -> bool:
+    """Whether a place is in a function."""
+    return code.file == site.file and 0 <= site.line - code.first_line < len(code.lines)
+
+
+def _check_parts(source: Source, effects: Effects) -> None:
+    """A thread's own arrays can be vectors, slices of local vectors are stored by numbers alone, and a tile is added to by
+    a builtin that makes none."""
     for hazard in effects.hazards:
-        if hazard.kind != "component" or hazard.site.file != code.file or hazard.site.line not in lines(code):
+        if not _is_in(source.code, hazard.site):
             continue
-        for node in ast.walk(source.tree):
-            at = getattr(node, "lineno", None) == hazard.site.line - code.first_line + 1
-            if at and isinstance(node, ast.Call) and row(builtin_name(source.meaning(node.func))).writes == "third":
+        others = local_arrays(source)[1] if hazard.kind == "local-array" else None
+        if others:
+            raise RefusedError(f"the thread's own array {listed(others)} is large, or more than indexed")
+        for node in ast.walk(source.tree) if hazard.kind == "component" else ():
+            if getattr(node, "lineno", None) != hazard.site.line - source.code.first_line + 1:
+                continue
+            if row(builtin_name(source.called(node))).writes == "third":
                 raise RefusedError("a tile is added to in place", hazard.site)
-            if at and isinstance(node, ast.Slice) and slice_bounds(node) is None:
+            if isinstance(node, ast.Slice) and slice_bounds(node) is None:
                 raise RefusedError("a slice is stored that isn't given by numbers, or goes backwards", hazard.site)
-
-
-def lines(code: Code) -> range:
-    """The lines of a function in its file."""
-    return range(code.first_line, code.first_line + len(code.lines))
 
 
 def _writes(called: Any) -> bool:
@@ -324,49 +283,17 @@ def _writes(called: Any) -> bool:
     return builtin_name(called).startswith(("atomic_", "tile_atomic_", "tile_store", "tile_scatter"))
 
 
-def _called(source: Source, value: ast.expr | None) -> set[Any]:
-    """The functions of the user's that a returned value may be the results of."""
-    called: Any = source.meaning(value.func) if isinstance(value, ast.Call) else None
-    overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
-    return {code_of(overload).func for overload in overloads}
-
-
 def _followed(function: Any) -> bool:
     """Whether Warp differentiates a function of the user's by its source."""
     own = ("custom_grad_func", "custom_replay_func", "native_snippet", "adj_native_snippet")
-    return all(getattr(function, attribute, None) is None for attribute in own) and not any(
-        is_reference(t) for t in parameters(function).values()
-    )
+    return all(getattr(function, n, None) is None for n in own) and not warp_source.takes_references(function)
 
 
-def _callees_first(function: Any, callees: dict[Any, set[Any]]) -> list[Any]:
-    found: dict[Any, None] = {}
-
-    def visit(one: Any) -> None:
-        for other in sorted(callees[one], key=lambda f: (f.__code__.co_filename, f.__code__.co_firstlineno)):
-            visit(other)
-        found.setdefault(one)
-
-    visit(function)
-    return list(found)
-
-
-def _merged(needs: list[LoopNeeds]) -> dict[Place, LoopPlan]:
+def _merged(needs: Iterable[LoopNeeds]) -> dict[Place, LoopPlan]:
     """One plan for each loop; a function that is called twice has been followed twice."""
     found: dict[Place, LoopNeeds] = {}
     for one in needs:
-        at = (one.line, one.column)
-        other = found.get(at)
-        if other is None:
-            found[at] = one
-            continue
-        found[at] = replace(
-            one,
-            active=one.active or other.active,
-            left=one.left or other.left,
-            inside=one.inside | other.inside,
-            after=one.after | other.after,
-            before=one.before | other.before,
-            fixed=one.fixed | other.fixed,
-        )
+        other = found.get((one.line, one.column), one)
+        both = ("active", "left", "inside", "after", "before", "fixed")
+        found[one.line, one.column] = replace(one, **{n: getattr(one, n) | getattr(other, n) for n in both})
     return {at: LoopPlan(one) for at, one in found.items()}

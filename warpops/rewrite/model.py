@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..effects.model import LoopNeeds, Site
-from .flow import Place
+from .trees import Place
 
 CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder", "local-array", "view")
 """The kinds of hazards that the rewritten kernel hasn't."""
@@ -57,6 +57,10 @@ class FunctionPlan:
     owner: Any
     """The ``wp.Kernel`` or ``wp.Function``."""
     loops: dict[Place, LoopPlan]
+    stores: frozenset[Place]
+    """Where it stores to arrays."""
+    writes: bool
+    """It writes to arrays, or one that it calls does: the reverse pass runs it again without that."""
     remainders: frozenset[Place] = frozenset()
     """Where a builtin is written so that Warp differentiates it."""
     small: frozenset[Place] = frozenset()
@@ -75,26 +79,13 @@ class AdjointPlan:
 
     functions: dict[Any, FunctionPlan]
     """By Python function, callees first; the kernel's own is among them."""
-    array_stores: frozenset[tuple[Any, int, int]]
-    writers: frozenset[Any]
-    """Those of the functions that write to arrays: the reverse pass runs them again without that."""
     reasons: tuple[str, ...]
     kept: tuple[str, ...] = ()
     """Arrays whose stores keep what they overwrite, in order."""
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a kernel's adjoint isn't made right."""
-
-    reason: str
-    site: Site | None = None
-
-    def __str__(self) -> str:
-        return f"it can't be made right: {self.reason}" + (f" ({self.site})" if self.site is not None else "")
-
-
 class RefusedError(Exception):
-    def __init__(self, reason: str, site: Site | None) -> None:
-        super().__init__(reason)
-        self.site = site
+    """A kernel's adjoint isn't made right, and why."""
+
+    def __init__(self, reason: str, site: Site | None = None) -> None:
+        super().__init__(f"it can't be made right: {reason}" + (f" ({site})" if site is not None else ""))

@@ -6,28 +6,15 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from ..effects.names import code_of
-from ..private.warp_source import declared_overloads, is_function
 from .builtins import setters_as_stores
-from .flow import (
-    Loop,
-    Place,
-    Structure,
-    Uses,
-    advances_query,
-    builtin_name,
-    exposed,
-    is_exit,
-    part_for,
-    place,
-    values_taken,
-)
+from .flow import Structure, Uses, advances_query, builtin_name, exposed, is_exit, part_for, values_taken
 from .kept import as_kept
 from .locals import local_arrays, stores_into
 from .model import FunctionPlan, LoopPlan, RefusedError, listed
 from .own import as_variables
 from .small import write_out
-from .source import Source, calls_in, read, results_of
+from .source import Source, definitions, read, results_of
+from .trees import Loop, head_of, names_in, place, range_of
 
 
 @dataclass
@@ -37,6 +24,7 @@ class _Node:
     loop: Loop
     plan: LoopPlan
     around: tuple[_Node, ...]
+    assigned: set[str]
     first: int
     last: int
     """Where it is among all statements of the function, in order."""
@@ -50,7 +38,6 @@ class LoopPlanner:
     def __init__(
         self,
         plan: FunctionPlan,
-        stores: set[Place],
         rewritten: dict[Any, FunctionPlan],
         writers: set[Any],
         *,
@@ -63,14 +50,12 @@ class LoopPlanner:
         as_kept(self.source, plan.kept, plan.threads)
         setters_as_stores(self.source)
         self.vectors, _ = local_arrays(self.source)
-        self.structure = Structure(self.source.names, plan.loops, results_of(self.source))
-        self.body, _ = self.structure.block(self.source.tree.body)
-        self.source.local |= {*self.structure.flags.values(), *self.structure.returned}
-        self.uses = Uses(self.source, stores - stores_into(self.source, self.vectors))
+        self.structure = Structure(self.source, plan.loops, results_of(self.source))
+        self.uses = Uses(self.source, plan.stores - stores_into(self.source, self.vectors))
         self.nodes: list[_Node] = []
         self.taken: list[tuple[int, ast.stmt]] = []
         self.count = 0
-        self._collect(self.body, ())
+        self._collect(self.structure.body, ())
 
     def _collect(self, body: list[ast.stmt], around: tuple[_Node, ...], again: int = 0) -> None:
         for statement in body:
@@ -80,9 +65,8 @@ class LoopPlanner:
                 self._collect(statement.body, around, again)
                 self._collect(statement.orelse, around, again)
             elif self.structure.is_run_time(statement):
-                assert isinstance(statement, (ast.For, ast.While))
                 plan, first = self.plan.loops[place(statement)], self.count
-                node = _Node(statement, plan, around, first, first, again or first)
+                node = _Node(statement, plan, around, self.uses.writes(statement), first, first, again or first)
                 self.nodes.append(node)
                 self._collect(statement.body, (*around, node))
                 node.last = self.count
@@ -109,11 +93,11 @@ class LoopPlanner:
     def _start(self, node: _Node) -> None:
         """What the analysis asks for."""
         plan, needs = node.plan, node.plan.needs
-        if self._active(node) and (needs.inside or needs.left or self._assigned(node) & self.vectors.keys()):
+        if self._active(node) and (needs.inside or needs.left or node.assigned & self.vectors.keys()):
             plan.mode = "turns"
-        plan.after |= needs.after & self._assigned(node)
+        plan.after |= needs.after & node.assigned
         if place(node.loop) in self.structure.returning:
-            plan.after |= {self.structure.flags[place(node.loop)], *self._results_set(node.loop)}
+            plan.after |= {self.structure.flags[place(node.loop)], *(node.assigned & set(self.structure.returned))}
 
     def _active(self, node: _Node) -> bool:
         """Whether the adjoint of a loop does anything: gradients flow through it, or it ends those of what it stores over."""
@@ -122,26 +106,13 @@ class LoopPlanner:
         )
 
     def _writes(self, call: ast.Call) -> bool:
-        called = self.source.meaning(call.func)
-        if isinstance(call.func, ast.Name) and call.func.id in self.source.keepers:
-            return True
-        overloads = declared_overloads(called) if hasattr(called, "adj") else []
-        return "atomic_" in builtin_name(called) or any(code_of(o).func in self.writers for o in overloads)
-
-    def _results_set(self, loop: Loop) -> set[str]:
-        return self.uses.writes(loop) & set(self.structure.returned)
-
-    def _assigned(self, node: _Node) -> set[str]:
-        return self.uses.writes(node.loop)
+        called = self.source.called(call)
+        return "atomic_" in builtin_name(called) or bool(definitions(called).keys() & self.writers)
 
     def _carried(self, node: _Node) -> set[str]:
         """What a turn has from the one before."""
         found, _ = exposed(self.uses, node.loop.body)
-        if isinstance(node.loop, ast.While):
-            found |= self.uses.reads(node.loop.test)
-        elif isinstance(node.loop, ast.For):
-            found -= self.uses.writes(node.loop.target)
-        return found & self._assigned(node)
+        return ((found | self.uses.tested(node.loop)) - self.uses.sets(node.loop)) & node.assigned
 
     def _taken_in(self, node: _Node) -> set[str]:
         """Variables whose value the adjoint of a turn may need."""
@@ -154,10 +125,9 @@ class LoopPlanner:
     def _arguments(self, node: ast.AST) -> set[str]:
         """What functions that are rewritten are given: they may make it again from that."""
         found: set[str] = set()
-        for call, called in calls_in(self.source, [node]):
-            overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
-            if any(code_of(overload).func in self.rewritten for overload in overloads):
-                found |= set().union(*(self.uses.reads(a) for a in (*call.args, *(k.value for k in call.keywords))))
+        for call, called in self.source.calls([node]):
+            if definitions(called).keys() & self.rewritten.keys():
+                found |= self.uses.reads(call)
         return found
 
     def _grow(self, node: _Node) -> None:
@@ -166,7 +136,7 @@ class LoopPlanner:
             plan.mode = "turns"
         # A view made in a turn is made again with the turn; it can't be kept for what is behind the loop.
         plan.after |= (self._carried(node) - plan.needs.fixed) & self._taken_behind(node, inside=True)
-        plan.after |= self._assigned(node) & self._taken_behind(node, inside=node.again < node.first)
+        plan.after |= node.assigned & self._taken_behind(node, inside=node.again < node.first)
         if plan.mode == "as it is" and plan.after:
             plan.mode = "after" if self._active(node) else "gone"
         if plan.mode == "as it is":
@@ -185,39 +155,31 @@ class LoopPlanner:
         found: set[str] = set()
         for number, statement in self.taken:
             if behind(number):
-                simple = not isinstance(statement, (ast.If, ast.For, ast.While))
-                found |= values_taken(self.uses, [statement]) if simple else self._head(statement)
-                found |= self._arguments(statement) if simple else set()
+                if head_of(statement) is None:
+                    found |= values_taken(self.uses, [statement]) | self._arguments(statement)
+                else:
+                    found |= self.uses.reads_first(statement)
         for other in self.nodes:
             if other.plan.mode != "as it is" and (behind(other.first) or (other is node and node.again < node.first)):
                 found |= other.plan.given | other.plan.state
         return found
 
-    def _head(self, statement: ast.stmt) -> set[str]:
-        if isinstance(statement, (ast.If, ast.While)):
-            return self.uses.reads(statement.test)
-        return self.uses.reads(statement.iter) if isinstance(statement, ast.For) else set()
-
     def _keep(self, node: _Node) -> None:
         """What is kept of each turn, and what the loop is made again from."""
         plan, loop = node.plan, node.loop
         wanted = plan.restored | plan.after
-        head = self.uses.reads(loop.test if isinstance(loop, ast.While) else loop.iter)
-        body, _ = part_for(self.uses, loop.body, wanted | (head if isinstance(loop, ast.While) else set()))
+        head, tested = self.uses.reads_first(loop), self.uses.tested(loop)
+        body, _ = part_for(self.uses, loop.body, wanted | tested)
         first, _ = exposed(self.uses, body)
-        assigned = self._assigned(node)
-        found = (first | head) & assigned if isinstance(loop, ast.While) else first & assigned
-        plan.state |= (found | plan.restored | plan.after) - queries(self.uses, loop)
-        if found_by_query(self.uses, loop) is not None:
-            plan.state |= {found_by_query(self.uses, loop) or ""}
-        target = self.uses.writes(loop.target) if isinstance(loop, ast.For) else set()
-        plan.given |= (first | head | queries(self.uses, loop)) - plan.state - target
+        queries, sought = query_of(self.uses, loop)
+        plan.state |= (((first | tested) & node.assigned) | wanted) - queries | sought
+        plan.given |= (first | head | queries) - plan.state - self.uses.sets(loop)
 
     def _check(self, node: _Node) -> None:
         plan, loop = node.plan, node.loop
         site = plan.needs.site
-        fixed = plan.needs.fixed & (plan.state | (plan.given & self._assigned(node)))
-        fixed -= queries(self.uses, loop)
+        queries, _ = query_of(self.uses, loop)
+        fixed = (plan.needs.fixed & (plan.state | (plan.given & node.assigned))) - queries
         if fixed:
             raise RefusedError(f"{listed(fixed)}, which the loop assigns, can't be kept", site)
         for found in ast.walk(loop):
@@ -226,58 +188,29 @@ class LoopPlanner:
                     f"`{ast.unparse(found)}` can't be kept; take numbers out of it in the loop, and use those behind it"
                 )
                 raise RefusedError(text, site)
-        if self.tiled and any(
-            builtin_name(called).startswith("tile") for _, called in calls_in(self.source, loop.body)
-        ):
+        if self.tiled and any(builtin_name(called).startswith("tile") for _, called in self.source.calls(loop.body)):
             raise RefusedError("it works on tiles", site)
         body, _ = part_for(self.uses, loop.body, plan.state)
-        for call, called in calls_in(self.source, body):
+        for call, called in self.source.calls(body):
             if builtin_name(called) == "tid":
                 raise RefusedError("it calls wp.tid()", site)
             if builtin_name(called).startswith("atomic_"):
                 raise RefusedError(f"what the loop keeps depends on `{ast.unparse(call)}`", site)
-        head = loop.test if isinstance(loop, ast.While) else loop.iter
-        for call, called in calls_in(self.source, [head]):
-            overloads = declared_overloads(called) if is_function(called) and not called.is_builtin() else []
-            if any(code_of(overload).func in self.writers for overload in overloads):
+        for call, called in self.source.calls([head_of(loop)]):
+            if definitions(called).keys() & self.writers:
                 raise RefusedError(f"`{ast.unparse(call)}` writes to arrays", site)
-        inside = [s for s in loop.body if self.uses.reads(s) & queries(self.uses, loop)]
-        if inside:
+        if any(self.uses.reads(statement) & queries for statement in loop.body):
             raise RefusedError("the query is used in its loop", site)
 
     def _is_query(self, value: ast.expr) -> bool:
         """What a mesh's query found: Warp has no arrays of it."""
-        return any(
-            "_query_" in builtin_name(called) for call, called in calls_in(self.source, [value]) if call is value
-        )
+        return "_query_" in builtin_name(self.source.called(value))
 
 
-def queries(uses: Uses, loop: Loop) -> set[str]:
-    """The query that a loop runs through: it begins again, and isn't kept."""
+def query_of(uses: Uses, loop: Loop) -> tuple[set[str], set[str]]:
+    """The query that a loop runs through, which begins again and isn't kept; and the variable that it sets at each turn."""
     if isinstance(loop, ast.For):
-        return uses.reads(loop.iter) if isinstance(loop.iter, ast.Name) else set()
-    call = query_call(uses, loop)
-    return {call.args[0].id} if call is not None and isinstance(call.args[0], ast.Name) else set()
-
-
-def query_call(uses: Uses, loop: Loop) -> ast.Call | None:
-    """``wp.bvh_query_next(query, index)`` as a loop's condition."""
-    test = loop.test if isinstance(loop, ast.While) else None
-    if isinstance(test, ast.Call) and advances_query(builtin_name(uses.source.meaning(test.func))):
-        return test
-    return None
-
-
-def found_by_query(uses: Uses, loop: Loop) -> str | None:
-    """The variable that a query's loop sets at each turn."""
-    if isinstance(loop, ast.For) and not is_range(loop) and isinstance(loop.target, ast.Name):
-        return loop.target.id
-    call = query_call(uses, loop)
-    if call is not None and len(call.args) > 1 and isinstance(call.args[1], ast.Name):
-        return call.args[1].id
-    return None
-
-
-def is_range(loop: ast.For) -> bool:
-    call = loop.iter
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"
+        return (set(), set()) if range_of(loop) else (names_in([loop.iter]), names_in([loop.target]))
+    advances = isinstance(loop.test, ast.Call) and advances_query(builtin_name(uses.source.called(loop.test)))
+    given = loop.test.args if advances else []  # type: ignore[attr-defined]  # wp.bvh_query_next(query, index)
+    return names_in(given[:1]), names_in(given[1:2])

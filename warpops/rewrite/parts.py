@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import Any
 
 from ..private import warp_built, warp_code, warp_types
-from .flow import assign, name, root, targets
-
-
-def _loaded(node: ast.expr) -> ast.expr:
-    """The expression of a target."""
-    return ast.parse(ast.unparse(node), mode="eval").body
-
-
-def _stored(node: ast.expr) -> ast.expr:
-    """The target of an expression."""
-    made = _loaded(node)
-    if isinstance(made, (ast.Name, ast.Subscript, ast.Attribute)):
-        made.ctx = ast.Store()
-    return made
+from .trees import assign, calling, indices_of, loaded, name, root, targets, together
 
 
 def slice_bounds(node: ast.Slice) -> slice | None:
@@ -42,97 +30,79 @@ class Parts:
         if not isinstance(statement, (ast.Assign, ast.AugAssign)) or self.writer.uses.stores_to_array(statement):
             return [statement]
         target = targets(statement)[0]
-        base = root(target)
-        if not isinstance(target, (ast.Subscript, ast.Attribute)) or base is None or base not in self.writer.types:
-            return [statement]
-        if warp_built.is_tile(self.writer.types[base]):
+        owner = self.writer.types.get(root(target))
+        if isinstance(target, ast.Name) or owner is None or warp_built.is_tile(owner):
             return [statement]
         value, first = statement.value, self._drawn_first(statement, target)
         if first and isinstance(statement, ast.Assign):
-            value = name(self._fresh("value"))
+            value = name(self.writer.source.variable("value"))
             first.insert(0, assign(value.id, statement.value))
         if isinstance(statement, ast.AugAssign):
-            value = ast.BinOp(_loaded(target), statement.op, statement.value)
+            value = ast.BinOp(loaded(target), statement.op, statement.value)
         return [*first, *self._store_part(target, value)]
 
     def _drawn_first(self, statement: ast.stmt, target: ast.expr) -> list[ast.stmt]:
         """Take the indices out of a statement that draws: they are written more than once, and before the value."""
-        uses = self.writer.uses
         made: list[ast.stmt] = []
-        if not any(isinstance(n, ast.Call) and uses.changed_by(n) for n in ast.walk(statement)):
+        if not any(map(self.writer.uses.changed_by, ast.walk(statement))):
             return made
         while isinstance(target, (ast.Subscript, ast.Attribute)):
             if isinstance(target, ast.Subscript):
-                several = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-                drawn = [n for n in several if not isinstance(n, (ast.Constant, ast.Name, ast.Slice))]
-                names = [name(self._fresh("index")) for _ in drawn]
-                made = [*(assign(n.id, index) for n, index in zip(names, drawn, strict=True)), *made]
-                given = iter(names)
-                indices = [next(given) if n in drawn else n for n in several]
-                target.slice = ast.Tuple(indices, ast.Load()) if len(several) > 1 else indices[0]
+                indices, first = indices_of(target), []
+                for axis, index in enumerate(indices):
+                    if not isinstance(index, (ast.Constant, ast.Name, ast.Slice)):
+                        indices[axis] = own = name(self.writer.source.variable("index"))
+                        first.append(assign(own.id, index))
+                made, target.slice = [*first, *made], together(indices)
             target = target.value
         return made
-
-    def _fresh(self, wanted: str) -> str:
-        found: str = self.writer.names.fresh(wanted)
-        self.writer.source.local.add(found)
-        return found
 
     def _store_part(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
         """``target = value``, where the target is a variable or a part of one."""
         if isinstance(target, ast.Name):
-            return [ast.Assign([target], value)]
+            return [assign(target.id, value)]
         assert isinstance(target, (ast.Subscript, ast.Attribute))
         owner = self._type_of(target.value)
-        if warp_types.struct_fields(owner) is not None and isinstance(target, ast.Attribute):
-            fields = [
-                value if f == target.attr else ast.Attribute(_loaded(target.value), f, ast.Load())
-                for f in warp_types.struct_fields(owner) or ()
-            ]
-            made = ast.Call(name(self.writer.type_name(owner)), fields, [])
-            return self._store_part(_stored(target.value), made)
+        fields = warp_types.struct_fields(owner)
+        if fields is not None:
+            return self._store_part(target.value, self._of_fields(target.value, owner, fields, target, value))
         if isinstance(target.value, ast.Name):
-            return self._store_component(target, target.value.id, owner, value)
-        part = self._fresh("part")
+            return [assign(target.value.id, self._with(target.value, owner, target, value))]
+        part = name(self.writer.source.variable("part"))
         if owner is not None:
-            self.writer.types[part] = owner
-        place_in: ast.Subscript | ast.Attribute = (
-            ast.Subscript(name(part), target.slice, ast.Store())
-            if isinstance(target, ast.Subscript)
-            else ast.Attribute(name(part), target.attr, ast.Store())
-        )
-        first = assign(part, _loaded(target.value))
-        stored = self._store_component(place_in, part, owner, value)
-        return [first, *stored, *self._store_part(_stored(target.value), name(part))]
+            self.writer.types[part.id] = owner
+        first = assign(part.id, loaded(target.value))
+        return [first, assign(part.id, self._with(part, owner, target, value)), *self._store_part(target.value, part)]
 
-    def _store_component(
-        self, target: ast.Subscript | ast.Attribute, base: str, owner: Any, value: ast.expr
-    ) -> list[ast.stmt]:
+    def _of_fields(
+        self, base: ast.expr, owner: Any, fields: Iterable[str], target: ast.Subscript | ast.Attribute, value: ast.expr
+    ) -> ast.expr:
+        """A struct or transform with another value of one field."""
+        changed = getattr(target, "attr", None)
+        kept = (value if f == changed else ast.Attribute(loaded(base), f, ast.Load()) for f in fields)
+        return calling(self.writer.type_name(owner), *kept)
+
+    def _with(self, base: ast.Name, owner: Any, target: ast.Subscript | ast.Attribute, value: ast.expr) -> ast.expr:
         """A local vector, matrix, quaternion or transform with another component."""
+        if isinstance(target, ast.Attribute) and target.attr in ("p", "q") and owner is not None:
+            return self._of_fields(base, owner, ("p", "q"), target, value)
         if isinstance(target, ast.Attribute):
-            index = "xyzw".find(target.attr) if target.attr != "p" else -1
-            if index < 0 and target.attr in ("p", "q") and owner is not None:
-                parts = [value if f == target.attr else ast.Attribute(name(base), f, ast.Load()) for f in ("p", "q")]
-                return [assign(base, ast.Call(name(self.writer.type_name(owner)), parts, []))]
-            indices: list[ast.expr] = [ast.Constant(index)]
+            indices: list[ast.expr] = [ast.Constant("xyzw".find(target.attr))]
         else:
-            indices = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-        indices = [self._slice(i, owner, axis) if isinstance(i, ast.Slice) else i for axis, i in enumerate(indices)]
-        function = self.writer.named("with_component", warp_code.builtin("assign_copy"))
-        return [assign(base, ast.Call(name(function), [name(base), *indices, value], []))]
+            indices = [self._index(index, owner, axis) for axis, index in enumerate(indices_of(target))]
+        return calling(self.writer.named("with_component", warp_code.builtin("assign_copy")), base, *indices, value)
 
-    def _slice(self, node: ast.Slice, owner: Any, axis: int) -> ast.expr:
-        """A slice with numbers for its bounds, as a value that Warp's builtins take."""
+    def _index(self, node: ast.expr, owner: Any, axis: int) -> ast.expr:
+        """An index as it is; a slice with numbers for its bounds as a value that Warp's builtins take."""
+        if not isinstance(node, ast.Slice):
+            return node
         bounds = slice_bounds(node)
         assert bounds is not None
-        numbers: list[ast.expr] = [ast.Constant(n) for n in bounds.indices(owner._shape_[axis])]
-        return ast.Call(name(self.writer.named("slice", warp_code.builtin("slice"))), numbers, [])
+        numbers = map(ast.Constant, bounds.indices(owner._shape_[axis]))
+        return calling(self.writer.named("slice", warp_code.builtin("slice")), *numbers)
 
     def _type_of(self, node: ast.expr) -> Any:
         """The type of a variable, or of a field of one; None for other parts."""
-        if isinstance(node, ast.Name):
-            return self.writer.types.get(node.id)
         if isinstance(node, ast.Attribute):
-            fields = warp_types.struct_fields(self._type_of(node.value))
-            return None if fields is None else fields.get(node.attr)
-        return None
+            return (warp_types.struct_fields(self._type_of(node.value)) or {}).get(node.attr)
+        return self.writer.types.get(node.id) if isinstance(node, ast.Name) else None

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Collection, Iterable, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from .flow import Loop, Place, place
 from .source import Source
+from .trees import Loop, Place, place
 
 MOST = 32
 """How often the body of an inner loop may stand there."""
 
-OPERATORS = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
+OPERATORS: Mapping[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
 }
 
 
@@ -56,13 +57,11 @@ def write_out(source: Source, small: Collection[Place]) -> None:
 
 def _unrolled(body: Iterable[ast.stmt], run_time: Collection[Place]) -> Iterable[ast.For]:
     """The outermost unrolled loops."""
-    for statement in body:
-        if isinstance(statement, ast.For) and place(statement) not in run_time:
-            yield statement
-        elif isinstance(statement, (ast.For, ast.While)):
-            yield from _unrolled(statement.body, run_time)
-        elif isinstance(statement, ast.If):
-            yield from _unrolled((*statement.body, *statement.orelse), run_time)
+    for loop in _nearest(body):
+        if isinstance(loop, ast.For) and place(loop) not in run_time:
+            yield loop
+        else:
+            yield from _unrolled(loop.body, run_time)
 
 
 def _copies(source: Source, loop: Loop, known: Mapping[str, int], unroll: int) -> int:
@@ -75,7 +74,7 @@ def _copies(source: Source, loop: Loop, known: Mapping[str, int], unroll: int) -
         raise _UnknownError
     if any(isinstance(n, ast.Name) and n.id == variable and not isinstance(n.ctx, ast.Load) for n in inner):
         raise _UnknownError
-    if variable in _read_outside(source.tree.body, variable):
+    if _is_read_outside(source.tree, variable):
         raise _UnknownError
     nearest = list(_nearest(loop.body))
     return sum(max(1, sum(_copies(source, n, {**known, variable: v}, unroll) for n in nearest)) for v in values)
@@ -89,15 +88,13 @@ def _nearest(body: Iterable[ast.stmt]) -> Iterable[Loop]:
             yield from _nearest((*statement.body, *statement.orelse))
 
 
-def _read_outside(body: Iterable[ast.AST], variable: str) -> set[str]:
-    """The variable, if it is read outside of the loops that set it."""
-    found: set[str] = set()
-    for node in body:
-        if isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Load):
-            found.add(variable)
-        own = isinstance(node, ast.For) and isinstance(node.target, ast.Name) and node.target.id == variable
-        found |= _read_outside([node.iter] if own else ast.iter_child_nodes(node), variable)  # type: ignore[attr-defined]
-    return found
+def _is_read_outside(node: ast.AST, variable: str) -> bool:
+    """Whether a variable is read outside of the loops that set it."""
+    if isinstance(node, ast.Name):
+        return node.id == variable and isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and node.target.id == variable:
+        return _is_read_outside(node.iter, variable)
+    return any(_is_read_outside(child, variable) for child in ast.iter_child_nodes(node))
 
 
 def _values(source: Source, loop: Loop, known: Mapping[str, int]) -> range:
@@ -116,7 +113,7 @@ def _number(source: Source, node: ast.expr, known: Mapping[str, int]) -> int:
         return known[node.id]
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
         one, other = (_number(source, n, known) for n in (node.left, node.right))
-        return OPERATORS[type(node.op)](one, other)  # type: ignore[no-any-return,no-untyped-call]
+        return OPERATORS[type(node.op)](one, other)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_number(source, node.operand, known)
     value = node.value if isinstance(node, ast.Constant) else source.meaning(node)

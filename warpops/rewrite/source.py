@@ -14,11 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import warp as wp
+
 from ..effects.model import Site
 from ..effects.names import Code, code_of, is_static
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
-from ..private.warp_source import declared_overloads, is_function, lookup, member
+from ..private.warp_source import declared_overloads, is_users, meaning
+from .trees import assigned_in, head_of, items_of, names_in, nodes_of, root
 
 
 class UnreadableError(Exception):
@@ -55,8 +58,6 @@ class Source:
     """Arguments, and all names that are assigned. Whoever adds variables to the tree adds them here."""
     kept: dict[str, str] = field(default_factory=dict)
     """Arrays whose stores keep what they overwrite, each with the variable that says how much was kept."""
-    keepers: set[str] = field(default_factory=set)
-    """The functions that they call."""
     stored: set[tuple[int, int]] = field(default_factory=set)
     """Where they are."""
 
@@ -66,23 +67,34 @@ class Source:
 
     def meaning(self, node: ast.AST) -> Any:
         """The object behind a free name, or an attribute of one; None for what is a value of the kernel's."""
-        if isinstance(node, ast.Name):
-            return None if node.id in self.local else lookup(self.code, node.id)
-        if isinstance(node, ast.Attribute):
-            owner = self.meaning(node.value)
-            return None if owner is None else member(owner, node.attr)
-        return None
+        return None if root(node) in self.local else meaning(self.code, node)
 
-    def calls(self) -> Iterator[tuple[ast.Call, Any]]:
-        """All calls with what they call. What is inside of ``wp.static`` is Python, and left out."""
-        yield from calls_in(self, self.tree.body)
+    def called(self, node: ast.AST | None) -> Any:
+        """What a call calls; None for any other node."""
+        return self.meaning(node.func) if isinstance(node, ast.Call) else None
 
-    def functions(self) -> Iterator[tuple[ast.Call, Any]]:
-        """The calls of the user's ``wp.func``s, and those that get one to call (``wp.tile_map``)."""
+    def walk(self, body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        """All nodes of statements or expressions. What is inside of ``wp.static`` is Python, and left out."""
+        for node in body:
+            yield node
+            if not is_static(self.called(node)):
+                yield from self.walk(ast.iter_child_nodes(node))
+
+    def calls(self, body: Iterable[ast.AST] | None = None) -> Iterator[tuple[ast.Call, Any]]:
+        """The calls in statements or expressions (in all without), with what they call."""
+        nodes = self.walk(self.tree.body if body is None else body)
+        return ((node, self.called(node)) for node in nodes if isinstance(node, ast.Call))
+
+    def functions(self) -> Iterator[Any]:
+        """The user's functions that are called, and those that a call gets (``wp.tile_map``)."""
         for call, called in self.calls():
-            for function in (called, *(self.meaning(argument) for argument in call.args)):
-                if is_function(function) and not function.is_builtin():
-                    yield call, function
+            yield from filter(is_users, (called, *map(self.meaning, call.args)))
+
+    def variable(self, wanted: str) -> str:
+        """A new variable."""
+        found = self.names.fresh(wanted)
+        self.local.add(found)
+        return found
 
 
 def read(owner: Any) -> Source:
@@ -101,32 +113,26 @@ def read(owner: Any) -> Source:
     body = tree.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
-    parameters = [ast.arg(a.arg) for a in tree.args.args]
-    made = function_tree(tree.name, parameters, body)
-    stored = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    local = stored | {a.arg for a in parameters}
-    names = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name)} | local | {tree.name}
-    return Source(made, code_of(owner), Names(names), local)
+    parameters = [a.arg for a in tree.args.args]
+    local = assigned_in(nodes_of(body)) | set(parameters)
+    names = Names(names_in(nodes_of(body)) | local | {tree.name})
+    tree.args = ast.arguments([], [ast.arg(n) for n in parameters], None, [], [], None, [])
+    tree.decorator_list, tree.returns, tree.body = [], None, body
+    return Source(tree, code_of(owner), names, local)
 
 
-def function_tree(name: str, parameters: list[ast.arg], body: list[ast.stmt]) -> ast.FunctionDef:
-    """A function definition."""
-    arguments = ast.arguments([], parameters, None, [], [], None, [])
-    made = ast.FunctionDef(name, arguments, body or [ast.Pass()], [], None)
-    if "type_params" in ast.FunctionDef._fields:  # since Python 3.12
-        setattr(made, "type_params", [])  # noqa: B010
-    return made
+def as_it_is(owner: Any) -> Source:
+    """The source as Warp has parsed it, to be looked at alone."""
+    code = code_of(owner)
+    parameters = code.func.__code__.co_varnames[: code.func.__code__.co_argcount]
+    tree: Any = ast.parse(definition(code.func.__name__, (), ["pass"])).body[0]
+    tree.body = list(code.body)
+    return Source(tree, code, Names(()), {*parameters, *code.bound})
 
 
-def calls_in(source: Source, body: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, Any]]:
-    """The calls in statements or expressions, with what they call."""
-    for node in body:
-        if isinstance(node, ast.Call):
-            called = source.meaning(node.func)
-            yield node, called
-            if is_static(called):
-                continue
-        yield from calls_in(source, ast.iter_child_nodes(node))
+def definitions(called: Any) -> dict[Any, Any]:
+    """The Python functions behind a name of the user's, with their ``wp.Function``s: one for each overload."""
+    return {code_of(overload).func: overload for overload in declared_overloads(called)} if is_users(called) else {}
 
 
 def results_of(source: Source) -> int:
@@ -134,14 +140,9 @@ def results_of(source: Source) -> int:
     found = 0
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Return) and node.value is not None:
-            called: Any = source.meaning(node.value.func) if isinstance(node.value, ast.Call) else None
-            if isinstance(node.value, ast.Tuple):
-                found = max(found, len(node.value.elts))
-            elif is_function(called) and not called.is_builtin():
-                overloads = [o for o in declared_overloads(called) if getattr(o, "native_snippet", None) is None]
-                found = max(found, 1, *(results_of(read(overload)) for overload in overloads))
-            else:
-                found = max(found, 1)
+            overloads = definitions(source.called(node.value)).values()
+            callees = [read(o) for o in overloads if getattr(o, "native_snippet", None) is None]
+            found = max(found, len(items_of(node.value)), *map(results_of, callees))
     return found
 
 
@@ -150,7 +151,7 @@ def results_of(source: Source) -> int:
 
 def lines_of(body: Iterable[ast.stmt], title: str) -> list[str]:
     """Statements as lines; those that are the user's say which line of the function ``title`` they come from."""
-    return [line for statement in body for line in _lines(statement, title)]
+    return [line for statement in body for line in _lines(statement, title)] or ["pass"]
 
 
 def _lines(statement: ast.stmt, title: str) -> list[str]:
@@ -159,11 +160,9 @@ def _lines(statement: ast.stmt, title: str) -> list[str]:
     if not isinstance(statement, (ast.If, ast.For, ast.While)):
         lines = ast.unparse(ast.fix_missing_locations(statement)).splitlines()
         return [lines[0] + note, *lines[1:]]
-    if isinstance(statement, ast.For):
-        head = f"for {ast.unparse(statement.target)} in {ast.unparse(statement.iter)}:"
-    else:
-        head = f"{'if' if isinstance(statement, ast.If) else 'while'} {ast.unparse(statement.test)}:"
-    result = [head + note, *indented(lines_of(statement.body or [ast.Pass()], title))]
+    word = type(statement).__name__.lower()
+    turns = f"{ast.unparse(statement.target)} in " if isinstance(statement, ast.For) else ""
+    result = [f"{word} {turns}{ast.unparse(head_of(statement))}:{note}", *indented(lines_of(statement.body, title))]
     if isinstance(statement, ast.If) and statement.orelse:
         result += ["else:", *indented(lines_of(statement.orelse, title))]
     return result
@@ -173,12 +172,17 @@ def indented(lines: Iterable[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def users_line(message: str, lines: Mapping[str, tuple[str, int]]) -> str | None:
-    """The user's file and line that a message about generated text is about; ``lines``: where each function begins."""
+def definition(own: str, parameters: Iterable[str], lines: Iterable[str]) -> str:
+    """The text of a function."""
+    return "\n".join([f"def {own}({', '.join(parameters)}):", *indented(lines)])
+
+
+def users_line(message: str, owners: Iterable[Any]) -> str | None:
+    """The user's file and line that a message about text generated for these kernels and functions is about."""
+    codes = {code.func.__name__: code for code in map(code_of, owners)}
     for row, title in re.findall(r"# line (\d+) of (\w+)", message):
-        if title in lines:
-            file, first = lines[title]
-            return f"{file}:{first + int(row) - 1}"
+        if title in codes:
+            return f"{codes[title].file}:{codes[title].first_line + int(row) - 1}"
     return None
 
 
@@ -234,20 +238,42 @@ def users_site(owner_function: Any, site: Site) -> Site:
     return users_site(original, Site(file, row, code))
 
 
-def make_kernel(kernel: Any, function: types.FunctionType, key: str, **options: Any) -> Any:
-    """A ``wp.Kernel`` of another function with the options of ``kernel`` and those, in a module of its own."""
-    return warp_code.sibling_kernel(kernel, function, key, **options)
+def make_kernel(
+    kernel: Any, text: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any], **options: Any
+) -> Any:
+    """A ``wp.Kernel`` of a text with the options of ``kernel`` and those, in a module of its own."""
+    function = make_function(warp_source.python_function(kernel), text, own, given, annotations)
+    return warp_code.sibling_kernel(kernel, function, own, **options)
 
 
-def make_func(function: types.FunctionType, key: str, overload_of: Any = None) -> Any:
-    """A ``wp.Function``, in a module of its own, or an overload of another one of that key."""
-    return warp_code.sibling_function(function, key, overload_of)
+def make_func(
+    original: Any,
+    text: str,
+    own: str,
+    given: Mapping[str, Any],
+    annotations: Mapping[str, Any],
+    defaults: tuple[Any, ...] | None = None,
+    overload_of: Any = None,
+) -> Any:
+    """A ``wp.Function`` of a text, in a module of its own; or another overload of ``overload_of``."""
+    function = make_function(original, text, own, given, annotations, defaults)
+    return warp_code.sibling_function(function, own if overload_of is None else overload_of.key, overload_of)
 
 
-def dotted(node: ast.AST) -> str | None:
-    """``s.inner.pos`` of a chain of attributes on a name; None for anything else."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+def give_adjoint(
+    function: Any,
+    result: Any,
+    lines: Iterable[str],
+    original: Any,
+    given: Mapping[str, Any],
+    annotations: Mapping[str, Any],
+) -> str:
+    """Let a ``wp.Function`` of these arguments have an adjoint of its own; returns its text.
+
+    Args:
+        result: the type of what it returns, whose cotangent is ``adj_result``.
+    """
+    own, types = f"{function.key}_adjoint", {**annotations, Names(annotations).fresh("adj_result"): result}
+    text = definition(own, types, lines)
+    wp.func_grad(function)(make_function(original, text, own, given, types))
+    return text

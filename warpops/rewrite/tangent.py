@@ -6,12 +6,12 @@ are. It is a kernel like any other, with an adjoint of Warp's, so that second de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..private import warp_code, warp_source, warp_types
-from .source import make_func, make_function, make_kernel
+from .source import make_func, make_kernel
 from .tangent_expressions import Expressions
 from .tangent_scope import GrownError, MixedArraysError, Scope, TangentError, holds_arrays
 from .tangent_statements import Statements
@@ -26,8 +26,6 @@ class TangentFunction:
     """It takes the function's parameters, then their tangents; it returns the values, then their tangents: as fields of
     one struct where the function stores to arrays. In its reverse pass Warp runs a function of several results again as
     it is, stores and all, whatever replaces it there."""
-    twins: Mapping[str, str]
-    """The parameter that takes a parameter's tangent."""
     results: tuple[bool, ...]
     """Which results have a tangent."""
     writes: bool
@@ -68,31 +66,21 @@ def tangent_kernel(
         if name is not None and scope.names.fresh(name) != name:
             raise TangentError(f"the kernel uses the name '{name}', which its tangent needs")
     scope.leaves, scope.heads = dict(twins), frozenset(read.arguments)
+    scope.dropped, scope.written, scope.extremes = dropped, written, extremes
     types = dict(warp_types.argument_types(kernel))
-    maker.body(scope, lambda statements: _twins_by_value(statements, twins, types), dropped, written, extremes)
+    maker.body(scope, lambda: _twins_by_value(scope, twins, types))
     name = f"{read.tree.name}_tangent"
     parameters = [n for n in types if n not in dropped]
     annotations = {n: types[n] for n in parameters}
     for label, twin in twins.items():
         if twin is not None:
-            annotations[twin] = _type_at(types, label)
+            annotations[twin] = warp_types.type_at(types, label)
     text = scope.text(name, annotations)
-    function = make_function(scope.code.func, text, name, scope.given, annotations)
-    return make_kernel(kernel, function, name)
+    return make_kernel(kernel, text, name, scope.given, annotations)
 
 
-def _type_at(types: Mapping[str, Any], label: str) -> Any:
-    """The type of an argument, or of a field of one."""
-    head, *rest = label.split(".")
-    found = types[head]
-    for part in rest:
-        found = found.vars[part].type
-    return found
-
-
-def _twins_by_value(statements: Statements, twins: Mapping[str, str | None], types: Mapping[str, Any]) -> None:
+def _twins_by_value(scope: Scope, twins: Mapping[str, str | None], types: Mapping[str, Any]) -> None:
     """Locals that hold the twins of arguments by value: of structs used as a whole, and of what is assigned to."""
-    scope = statements.scope
     for name, kind in types.items():
         if name not in scope.active:
             continue
@@ -137,25 +125,16 @@ class _Maker:
         callees = [f for f, _ in read.called.values() if not f.is_builtin()]
         return read.writes() or any(map(self.stores, callees))
 
-    def body(
-        self,
-        scope: Scope,
-        begin: Any,
-        dropped: Collection[str] = (),
-        written: Collection[str] = (),
-        extremes: Collection[str] = (),
-    ) -> Statements:
+    def body(self, scope: Scope, begin: Callable[[], None]) -> None:
         """Write a function's body, anew whenever one more local turns out to have a tangent."""
         while True:
             scope.start()
-            expressions = Expressions(scope, self.function, self.stores)
-            statements = Statements(scope, expressions, dropped, written, extremes)
             try:
-                begin(statements)
-                statements.write(scope.typed.tree.body)
+                begin()
+                Statements(scope, Expressions(scope, self.function, self.stores)).write(scope.typed.tree.body)
             except GrownError:
                 continue
-            return statements
+            return
 
     def function(self, function: Any, active: tuple[bool, ...]) -> TangentFunction:
         """The tangent of a user's function.
@@ -168,10 +147,9 @@ class _Maker:
             TangentError: it has none.
         """
         key = (function, active)
-        found = self._functions.get(key)
-        if found is None:
-            found = self._functions[key] = self._make(function, active)
-        return found
+        if key not in self._functions:
+            self._functions[key] = self._make(function, active)
+        return self._functions[key]
 
     def _make(self, function: Any, active: tuple[bool, ...]) -> TangentFunction:
         _check(function)
@@ -183,14 +161,12 @@ class _Maker:
                 twins[name] = scope.twin(name)
                 scope.active.add(name)
         scope.packs = read.writes(own=True) or self.stores(function)
-        statements = self.body(scope, lambda statements: _begin(statements.scope, twins))
+        self.body(scope, lambda: _begin(scope, twins))
         name = scope.names.fresh(f"{read.tree.name}_tangent")
         annotations = dict(read.arguments) | {twin: read.arguments[n] for n, twin in twins.items()}
         text = scope.text(name, annotations)
-        made = make_func(make_function(scope.code.func, text, name, scope.given, annotations), name)
-        return TangentFunction(
-            made, twins, tuple(statements.results), statements.writes, frozenset(statements.loses), scope.packs
-        )
+        made = make_func(scope.code.func, text, name, scope.given, annotations)
+        return TangentFunction(made, tuple(scope.results), scope.writes, frozenset(scope.loses), scope.packs)
 
 
 def _check(function: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,8 @@ from ..effects.tables import Row, row
 from ..private import warp_built, warp_types
 from .tangent_compositions import COMPOSED, composed
 from .tangent_scope import Form, Scope, has_tangent, scalar_of
-from .tangent_text import atom, joined, parsed, summed
+from .tangent_text import atom, joined, summed
+from .trees import parsed
 
 CONSTRUCTORS = frozenset({"vector", "matrix", "quaternion", "transformation", "spatial_vector"})
 TYPE_ARGUMENTS = frozenset({"dtype", "length", "shape", "offset", "storage", "bounds_check", "aligned", "axis"})
@@ -29,7 +31,6 @@ class Builtins:
         self, node: ast.AST, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
     ) -> list[Form]:
         """A builtin of which an argument has a tangent."""
-        scope = self.scope
         if name == "mul" and all(warp_built.is_transform(f.type) for f in forms):
             name = "transform_multiply"
         if name in ("div", "div_approx") and _components(forms[1].type):
@@ -57,14 +58,15 @@ class Builtins:
             return [self._by_component(known.terms, parameters, forms, kind, text)]
         if known.terms:
             return [self._summed(known, parameters, forms, kind, text)]
-        raise scope.refuse(node, f"'{name}' has no tangent rule")
+        raise self.scope.refuse(node, f"'{name}' has no tangent rule")
 
     def _linear(
         self, node: ast.AST, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
     ) -> Form:
         value = text(*(f.text for f in forms))
         same = all(f.type is kind or scalar_of(f.type) is f.type for f in forms)
-        if name in ("add", "sub") and same and all(_same(f.type, kind) for f in forms if f.tangent is not None):
+        moving = [f.type for f in forms if f.tangent is not None]
+        if name in ("add", "sub") and same and warp_types.same_types(moving, [kind] * len(moving)):
             a, b = (f.tangent for f in forms)
             if b is None:
                 return Form(value, kind, a)
@@ -119,22 +121,13 @@ class Builtins:
         return ast.unparse(_Term(self.scope, meaning, scalar).visit(ast.parse(term, mode="eval").body))
 
     def _by_component(
-        self,
-        by_parameter: Mapping[str, str],
-        parameters: list[str],
-        forms: list[Form],
-        kind: Any,
-        text: Callable[..., str],
+        self, terms: Mapping[str, str], parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]
     ) -> Form:
         """The terms for each component of a vector or matrix."""
         scalar = scalar_of(kind)
         forms = [Form(f.text, f.type, f.tangent and self.scope.kept_tangent(f)) for f in map(self.scope.kept, forms)]
-        shape = tuple(kind._shape_)
-        places = [(i,) for i in range(shape[0])]
-        if len(shape) == 2:
-            places = [(i, j) for i in range(shape[0]) for j in range(shape[1])]  # type: ignore[misc]
         parts = []
-        for place in places:
+        for place in itertools.product(*map(range, kind._shape_)):
             index = ", ".join(map(str, place))
             items = [
                 Form(f"{f.text}[{index}]", scalar, f.tangent and f"{f.tangent}[{index}]") if _components(f.type) else f
@@ -142,8 +135,8 @@ class Builtins:
             ]
             meaning = {p: f.text for p, f in zip(parameters, items, strict=True)}
             meaning |= {f"d_{p}": f.tangent for p, f in zip(parameters, items, strict=True) if f.tangent is not None}
-            terms = [by_parameter[p] for p, f in zip(parameters, items, strict=True) if f.tangent is not None]
-            parts.append(summed([self._term(term, meaning, scalar) for term in terms if term]))
+            wanted = [terms[p] for p, f in zip(parameters, items, strict=True) if f.tangent is not None and terms[p]]
+            parts.append(summed([self._term(term, meaning, scalar) for term in wanted]))
         return Form(text(*(f.text for f in forms)), kind, f"{self.scope.type_text(kind)}({', '.join(parts)})")
 
     def _determinant(self, form: Form, kind: Any, text: Callable[..., str]) -> Form:
@@ -173,9 +166,5 @@ class _Term(ast.NodeTransformer):
         return parsed(self.scope.number(node.value, self.scalar))
 
 
-def _same(a: Any, b: Any) -> bool:
-    return warp_types.same_types([a], [b])
-
-
 def _components(kind: Any) -> int:
-    return math.prod(getattr(kind, "_shape_", ())) if hasattr(kind, "_shape_") else 0
+    return math.prod(getattr(kind, "_shape_", (0,)))

@@ -6,16 +6,14 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from ..effects.names import is_static
 from ..effects.tables import row
 from ..private import warp_built
-from ..private.warp_source import lookup, member
 from ..private.warp_types import is_array
-from .source import dotted
 from .tangent_builtins import Builtins
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
 from .tangent_text import atom, is_cheap, joined
 from .tangent_tiles import mapped
+from .trees import dotted, given, items_of
 
 
 class Expressions:
@@ -27,8 +25,6 @@ class Expressions:
         """``function(overload, active)`` is the tangent of a user's function; ``stores(overload)``: it writes to arrays."""
         self.scope, self.function, self.stores = scope, function, stores
         self.builtins = Builtins(scope, self.users)
-        self.loses: set[str] = set()
-        """Array parameters without a tangent that values with one are stored into."""
         self._taken: dict[int, str] = {}
         """Indices that are evaluated already, by node."""
 
@@ -119,30 +115,22 @@ class Expressions:
 
     def index(self, node: ast.expr, again: bool) -> str:
         """An index as text; ``again``: it stands more than once."""
-        items = node.elts if isinstance(node, ast.Tuple) else [node]
-        parts = []
-        for item in items:
-            if isinstance(item, (ast.Slice, ast.Starred)):
-                parts.append(self.condition(item))
-                continue
-            if id(item) in self._taken:
-                parts.append(self._taken[id(item)])
-                continue
-            form = self.form(item)
-            if again and not is_cheap(item):
-                form = self.scope.kept(form, "k")
-            parts.append(form.text)
-        return ", ".join(parts)
+        return ", ".join(self._item(item, again) for item in items_of(node))
+
+    def _item(self, item: ast.expr, again: bool) -> str:
+        if isinstance(item, (ast.Slice, ast.Starred)):
+            return self.condition(item)
+        if id(item) in self._taken:
+            return self._taken[id(item)]
+        form = self.form(item)
+        return self.scope.kept(form, "k").text if again and not is_cheap(item) else form.text
 
     def take(self, target: ast.expr) -> None:
         """Evaluate a target's indices now, and once: Warp does so before it evaluates what is added there."""
-        if not isinstance(target, (ast.Subscript, ast.Attribute)):
-            return
-        self.take(target.value)
+        if isinstance(target, (ast.Subscript, ast.Attribute)):
+            self.take(target.value)
         if isinstance(target, ast.Subscript):
-            for item in target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]:
-                if not isinstance(item, (ast.Slice, ast.Starred)) and not is_cheap(item):
-                    self._taken[id(item)] = self.scope.kept(self.form(item), "k").text
+            self._taken |= {id(item): self._item(item, again=True) for item in items_of(target.slice)}
 
     def _conditional(self, node: ast.IfExp, kind: Any) -> Form:
         """``a if c else b``, as statements: only the side that is taken is evaluated."""
@@ -207,7 +195,7 @@ class Expressions:
             root: nothing else is evaluated in the statement.
         """
         called = self.called(node)
-        if called is None or self._is_python(node):
+        if called is None or self.scope.is_python(node):
             return [Form(self.scope.plain(node), kind)]
         function = called[0]
         if not root and not function.is_builtin() and self.stores(function):
@@ -235,26 +223,9 @@ class Expressions:
         return self.builtins.derive(node, function.key, parameters, forms, kind, text)
 
     def _arguments(self, node: ast.Call) -> tuple[list[Form], list[str | None]]:
-        forms: list[Form] = []
-        names: list[str | None] = []
-        for argument in node.args:
-            if isinstance(argument, ast.Starred):
-                raise self.scope.refuse(node, "a call with a starred argument has no tangent rule")
-            forms.append(self.form(argument))
-            names.append(None)
-        for keyword in node.keywords:
-            forms.append(self.form(keyword.value))
-            names.append(keyword.arg)
-        return forms, names
-
-    def _is_python(self, node: ast.Call) -> bool:
-        """``wp.static`` that depends on an unrolled loop's variable."""
-        target: Any = None
-        if isinstance(node.func, ast.Name):
-            target = lookup(self.scope.code, node.func.id)
-        elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            target = member(lookup(self.scope.code, node.func.value.id), node.func.attr)
-        return is_static(target)
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            raise self.scope.refuse(node, "a call with a starred argument has no tangent rule")
+        return [self.form(a) for a in given(node)], [*(None for _ in node.args), *(k.arg for k in node.keywords)]
 
     # --- the user's functions -----------------------------------------------------------------------------------------
 
@@ -265,7 +236,7 @@ class Expressions:
             return False
         if called[0].native_snippet is None and not self.stores(called[0]):
             return False
-        arrays = [a for a in (*node.args, *(k.value for k in node.keywords)) if is_array(self.scope.typed.type_of(a))]
+        arrays = [a for a in given(node) if is_array(self.scope.typed.type_of(a))]
         return any(self.form(a).tangent is not None for a in arrays)
 
     def users(
@@ -274,8 +245,9 @@ class Expressions:
         """A call of a user's function: its tangent function returns values, then tangents."""
         scope = self.scope
         parameters = list(function.input_types)
-        places = {n or p: f for n, p, f in zip(names or [None] * len(forms), parameters, forms, strict=False)}
-        plain = [f"{n}={f.text}" if n else f.text for n, f in zip(names or [None] * len(forms), forms, strict=True)]
+        names = names or [None] * len(forms)
+        places = {n or p: f for n, p, f in zip(names, parameters, forms, strict=False)}
+        plain = [f"{n}={f.text}" if n else f.text for n, f in zip(names, forms, strict=True)]
         kinds = kind if isinstance(kind, list) else [kind] if kind is not None else []
         own = scope.plain(node.func) if isinstance(node, ast.Call) else ""
         active = tuple(p in places and places[p].tangent is not None for p in parameters)
@@ -319,7 +291,7 @@ class Expressions:
         if root not in self.scope.typed.arguments:
             self.scope.activate(root)
         elif root not in self.scope.heads:
-            self.loses.add(root)
+            self.scope.loses.add(root)
 
 
 def is_impure(builtin: Any) -> bool:

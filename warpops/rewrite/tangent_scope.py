@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import warp as wp
 
-from ..effects.names import code_of
+from ..effects.names import code_of, is_static
 from ..private import warp_built, warp_types
-from ..private.warp_source import lookup
+from ..private.warp_source import lookup, meaning
 from ..private.warp_types import is_array, is_struct
 from .source import Names, indented, lines_of
 from .tangent_text import is_simple
@@ -28,7 +28,7 @@ class MixedArraysError(TangentError):
 
 
 class GrownError(Exception):
-    """A local turned out to have a tangent: what was written before doesn't know of it."""
+    """A local or a result turned out to have a tangent: what was written before doesn't know of it."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,8 @@ class Scope:
         self.code = code_of(owner)
         used = {n.id for n in ast.walk(typed.tree) if isinstance(n, ast.Name)} | set(typed.arguments)
         self.names = Names(used | {typed.tree.name})
-        self._locals = 0
         self.given: dict[str, Any] = {}
         """Free names of the text that aren't the user's."""
-        self._given_names: dict[int, str] = {}
         self.active: set[str] = set()
         """Locals that have a tangent somewhere."""
         self.twins: dict[str, str] = {}
@@ -92,27 +90,35 @@ class Scope:
         """The tangent of each array among a kernel's arguments and their fields, by dotted name."""
         self.heads: frozenset[str] = frozenset()
         """A kernel's arguments: all arrays among them that it writes have a tangent."""
+        self.dropped: Collection[str] = ()
+        """A kernel's arrays that aren't stored to."""
+        self.written: Collection[str] = ()
+        """A kernel's arrays whose tangent is stored wherever the array is."""
+        self.extremes: Collection[str] = ()
+        """A kernel's arrays of maxima or minima, which are given as it leaves them."""
         self.results: list[bool] = []
         """Which results have a tangent, as far as is known."""
         self.packs = False
         """Several results are returned as one struct."""
         self._struct: tuple[list[Any], Any] | None = None
-        self._lines: list[str] = []
-        self._rows: list[int] = []
         self.row = 0
         """The line of the user's that is written about."""
-        self._indent = 1
+        self.start()
         self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self.stored() else self.give(wp, "warp")
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Write anew, with what is known of the locals."""
-        self._lines, self._rows, self._indent, self._locals = [], [], 1, 0
+        self._lines: list[tuple[str, int]] = []
+        self._indent, self._locals = 1, 0
+        self.writes = False
+        """Tangents are written into arrays."""
+        self.loses: set[str] = set()
+        """Array parameters without a tangent that values with one are stored into."""
 
     def add(self, line: str) -> None:
-        self._lines.append("    " * self._indent + line)
-        self._rows.append(self.row)
+        self._lines.append(("    " * self._indent + line, self.row))
 
     @contextlib.contextmanager
     def block(self, header: str) -> Iterator[None]:
@@ -127,18 +133,19 @@ class Scope:
     def text(self, name: str, parameters: Iterable[str]) -> str:
         """The function as text."""
         head = f"def {name}({', '.join(parameters)}):"
-        body = ast.parse("\n".join([head, *(self._lines or ["    pass"])])).body[0].body  # type: ignore[attr-defined]
+        lines = self._lines or [("    pass", 0)]
+        body = ast.parse("\n".join([head, *(line for line, _ in lines)])).body[0].body  # type: ignore[attr-defined]
         for node in (n for statement in body for n in ast.walk(statement) if isinstance(n, ast.stmt)):
-            node.lineno = self._rows[node.lineno - 2] if self._rows else 0
+            node.lineno = lines[node.lineno - 2][1]
         return "\n".join([head, *indented(lines_of(body, self.typed.tree.name))])
 
     # --- names --------------------------------------------------------------------------------------------------------
 
     def give(self, value: Any, name: str) -> str:
         """A free name that stands for an object."""
-        found = self._given_names.get(id(value))
+        found = next((n for n, other in self.given.items() if other is value), None)
         if found is None:
-            found = self._given_names[id(value)] = self.names.fresh(name)
+            found = self.names.fresh(name)
             self.given[found] = value
         return found
 
@@ -153,10 +160,6 @@ class Scope:
         if name not in self.active:
             self.active.add(name)
             raise GrownError
-
-    def grown(self) -> None:
-        """A result has a tangent that wasn't known to have one."""
-        raise GrownError
 
     def local(self, text: str, hint: str = "t") -> str:
         """Keep an expression's value in a local of its own."""
@@ -231,17 +234,18 @@ class Scope:
         """The same as a fresh tree."""
         return _Plain(self).visit(_copied(node))
 
+    def is_python(self, node: ast.Call) -> bool:
+        """Whether a call is ``wp.static``, of what depends on an unrolled loop's variable."""
+        return is_static(meaning(self.code, node.func))
+
     def stored(self) -> set[str]:
         """The names that are assigned."""
         nodes = ast.walk(self.typed.tree)
         return {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
 
-    def site(self, node: ast.AST) -> str:
-        site = self.code.site(node)
-        return f"{site}: `{site.code}`"
-
     def refuse(self, node: ast.AST, why: str, kind: type[TangentError] = TangentError) -> TangentError:
-        return kind(f"{why} ({self.site(node)})")
+        site = self.code.site(node)
+        return kind(f"{why} ({site}: `{site.code}`)")
 
 
 def _copied(node: Any) -> Any:

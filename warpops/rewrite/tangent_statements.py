@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
 from typing import Any
 
 from ..private.warp_types import is_struct
-from .source import dotted
 from .tangent_expressions import Expressions
-from .tangent_scope import Form, Scope, has_tangent, holds_arrays
+from .tangent_scope import Form, GrownError, Scope, has_tangent, holds_arrays
+from .trees import dotted, given, items_of, root
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""
@@ -18,20 +17,8 @@ FRESH_ARRAYS = frozenset({"zeros"})
 class Statements:
     """Writes the statements of one function, each with its tangent before it."""
 
-    def __init__(
-        self,
-        scope: Scope,
-        expressions: Expressions,
-        dropped: Collection[str],
-        written: Collection[str],
-        extremes: Collection[str],
-    ) -> None:
+    def __init__(self, scope: Scope, expressions: Expressions) -> None:
         self.scope, self.expressions = scope, expressions
-        self.dropped, self.written, self.extremes = dropped, written, extremes
-        self.results: list[bool] = []
-        """Which results have a tangent."""
-        self.writes = False
-        self.loses = expressions.loses
 
     def write(self, body: list[ast.stmt]) -> None:
         for statement in body:
@@ -42,7 +29,7 @@ class Statements:
                 ast.Expr: self._expression,
                 ast.If: self._branch,
                 ast.For: self._for,
-                ast.While: self._while,
+                ast.While: self._branch,
                 ast.Return: self._return,
             }
             writers.get(type(statement), self._plain)(statement)
@@ -91,37 +78,19 @@ class Statements:
         called = self.scope.typed.called.get(id(value))
         if called is not None and called[0].key in FRESH_ARRAYS:
             return form.text
-        if isinstance(value, ast.Call) and not any(map(holds_arrays, self._given(value))):
+        if isinstance(value, ast.Call) and not any(holds_arrays(self.scope.typed.type_of(a)) for a in given(value)):
             return self.scope.blank(form.type)  # a new struct
         return self.scope.zero(form.type, node)
-
-    def _given(self, call: ast.Call) -> list[Any]:
-        """The types of a call's arguments."""
-        return [self.scope.typed.type_of(a) for a in (*call.args, *(k.value for k in call.keywords))]
 
     def _several(self, node: ast.Assign, target: ast.Tuple, kind: Any) -> None:
         """``a, b = ...``"""
         scope = self.scope
         names = [item.id for item in target.elts if isinstance(item, ast.Name)]
-        value = node.value
-        if isinstance(value, ast.Tuple):
-            forms = [self.expressions.form(item) for item in value.elts]
-        elif isinstance(value, ast.Call) and kind is not None:
-            forms = self.expressions.results(value, kind, root=True)
-        elif isinstance(kind, list):
-            form = self.expressions.form(value)
-            if form.tangent is not None:
-                raise scope.refuse(node, "a tuple of values is unpacked")
-            forms = [Form(form.text, kind)]
-        else:
-            forms = []
-        if not forms or len(forms) != len(names):  # one text for all, without tangents
-            if len(forms) == 1 and isinstance(forms[0].type, list):
-                for name, own in zip(names, forms[0].type, strict=True):
-                    if name in scope.active and has_tangent(own):
-                        scope.add(f"{scope.twin(name)} = {scope.zero(own, node)}")
-                scope.add(f"{', '.join(names)} = {forms[0].text}")
-                return
+        forms = self._values(node, kind)
+        text = ", ".join(f.text for f in forms)
+        if len(forms) == 1 and isinstance(forms[0].type, list):  # one text for all, without tangents
+            forms = [Form("", own) for own in forms[0].type]
+        if len(forms) != len(names):
             self._plain(node)
             return
         for name, form in zip(names, forms, strict=True):
@@ -131,24 +100,37 @@ class Statements:
         if twins:
             values = ", ".join(self._tangent(node, f) for _, f in twins)
             scope.add(f"{', '.join(scope.twin(n) for n, _ in twins)} = {values}")
-        scope.add(f"{', '.join(names)} = {', '.join(f.text for f in forms)}")
+        scope.add(f"{', '.join(names)} = {text}")
+
+    def _values(self, node: ast.Assign, kind: Any) -> list[Form]:
+        """The values that are unpacked; none where it isn't known what they are."""
+        value = node.value
+        if isinstance(value, ast.Tuple):
+            return [self.expressions.form(item) for item in value.elts]
+        if isinstance(value, ast.Call) and kind is not None:
+            return self.expressions.results(value, kind, root=True)
+        if not isinstance(kind, list):
+            return []
+        form = self.expressions.form(value)
+        if form.tangent is not None:
+            raise self.scope.refuse(node, "a tuple of values is unpacked")
+        return [Form(form.text, kind)]
 
     def _store(self, node: ast.stmt, target: ast.expr, form: Form, symbol: str = "=") -> None:
         """A store into an array, a component or a field."""
         scope = self.scope
-        root = _root(target)
+        name = root(target)
         label = self._array(target)
         value, twin = self._place(node, target, form)
         if twin is not None:
-            if symbol == "=" or form.tangent is not None or label in self.written:
-                tangent = form.tangent if form.tangent is not None else self._tangent(node, form)
-                scope.add(f"{twin} {symbol} {tangent}")
-                self.writes = self.writes or label is not None
+            if symbol == "=" or form.tangent is not None or label in self.scope.written:
+                scope.add(f"{twin} {symbol} {self._tangent(node, form)}")
+                scope.writes = scope.writes or label is not None
         elif form.tangent is not None:
-            if root not in scope.typed.arguments or root in scope.heads:
-                raise scope.refuse(node, f"a value with a tangent is stored into '{root}', which has none")
-            self.loses.add(root)
-        if label is None or label not in self.dropped:
+            if name not in scope.typed.arguments or name in scope.heads:
+                raise scope.refuse(node, f"a value with a tangent is stored into '{name}', which has none")
+            scope.loses.add(name)
+        if label is None or label not in self.scope.dropped:
             scope.add(f"{value} {symbol} {form.text}")
 
     def _array(self, target: ast.expr) -> str | None:
@@ -159,11 +141,11 @@ class Statements:
     def _place(self, node: ast.stmt, target: ast.expr, form: Form) -> tuple[str, str | None]:
         """Where a store goes, and where its tangent goes."""
         scope = self.scope
-        root = _root(target)
-        if root is not None and form.tangent is not None:
+        name = root(target)
+        if name is not None and form.tangent is not None:
             by_value = self._array(target) is None
-            if root not in scope.typed.arguments or (by_value and root not in scope.leaves):
-                scope.activate(root)
+            if name not in scope.typed.arguments or (by_value and name not in scope.leaves):
+                scope.activate(name)
         base = target.value  # type: ignore[attr-defined]
         place = self.expressions.form(base)
         kind = scope.typed.type_of(base)
@@ -182,37 +164,31 @@ class Statements:
         if self.expressions.has_effects(node):
             self.expressions.take(node.target)
         value = self.expressions.form(node.value)
-        called = self.scope.typed.called.get(id(node))
-        adds = isinstance(node.op, (ast.Add, ast.Sub)) and called is None
+        typed = self.scope.typed
+        called = typed.called.get(id(node))
         symbol = ast.unparse(ast.AugAssign(ast.Name("a"), node.op, ast.Name("b")))[2:-2]
         target: Any = node.target
         if isinstance(target, ast.Name):
-            kind = self._kind(target, value)
+            kind = typed.type_of(target) or typed.locals.get(target.id) or value.type
             own = self.expressions.form(ast.copy_location(ast.Name(target.id, ast.Load()), target))
-            own = Form(own.text, kind, self.scope.twin(target.id) if target.id in self.scope.active else None)
-            if called is not None:
-                form = self.expressions.users(node, called[0], [own, value], kind)[0]
-            else:
-                form = self.expressions.binary(node, node.op, [own, value], kind)
-            self._bind(node, target.id, form)
-            return
-        if adds:
+            tangent = self.scope.twin(target.id) if target.id in self.scope.active else None
+        elif isinstance(node.op, (ast.Add, ast.Sub)) and called is None:
             self._store(node, target, value, symbol)
             return
-        own = self.expressions.form(target)
-        kind = self.scope.typed.type_of(target) or value.type
-        if called is not None:
-            form = self.expressions.users(node, called[0], [Form(own.text, kind, own.tangent), value], kind)[0]
         else:
-            form = self.expressions.binary(node, node.op, [Form(own.text, kind, own.tangent), value], kind)
-        if form.tangent is None and not has_tangent(kind):
+            own = self.expressions.form(target)
+            kind, tangent = typed.type_of(target) or value.type, own.tangent
+        operands = [Form(own.text, kind, tangent), value]
+        if called is not None:
+            form = self.expressions.users(node, called[0], operands, kind)[0]
+        else:
+            form = self.expressions.binary(node, node.op, operands, kind)
+        if isinstance(target, ast.Name):
+            self._bind(node, target.id, form)
+        elif form.tangent is None and not has_tangent(kind):
             self.scope.add(f"{own.text} {symbol} {value.text}")
-            return
-        self._store(node, target, form)
-
-    def _kind(self, target: ast.Name, value: Form) -> Any:
-        """The type of the local that is updated."""
-        return self.scope.typed.type_of(target) or self.scope.typed.locals.get(target.id) or value.type
+        else:
+            self._store(node, target, form)
 
     # --- calls, control flow ------------------------------------------------------------------------------------------
 
@@ -224,23 +200,25 @@ class Statements:
         if called is None:
             self._plain(node)
             return
+        writers = {
+            "atomic_add": self._atomic,
+            "atomic_sub": self._atomic,
+            "atomic_max": self._extreme,
+            "atomic_min": self._extreme,
+            "tile_store": self._tile_store,
+            "tile_atomic_add": self._tile_store,
+            "tile_matmul": self._tile_matmul,
+            "transform_set_translation": self._setter,
+            "transform_set_rotation": self._setter,
+        }
         function = called[0]
-        if function.is_builtin() and function.key in ("atomic_add", "atomic_sub"):
-            self._atomic(node, value)
-            return
-        if function.is_builtin() and function.key in ("atomic_max", "atomic_min") and self._extreme(node, value):
-            return
-        if function.is_builtin() and function.key in ("tile_store", "tile_atomic_add"):
-            self._tile_store(node, value)
-            return
-        if function.is_builtin() and function.key == "tile_matmul":
-            self._tile_matmul(node, value)
-            return
-        if function.is_builtin() and function.key in ("transform_set_translation", "transform_set_rotation"):
-            self._setter(node, value)
-            return
-        kind = self.scope.typed.type_of(value)
-        for form in self.expressions.results(value, kind, root=True)[:1]:
+        writer = writers.get(function.key, self._called) if function.is_builtin() else self._called
+        writer(node, value)
+
+    def _called(self, node: ast.stmt, call: ast.Call) -> None:
+        """A call whose result isn't used."""
+        kind = self.scope.typed.type_of(call)
+        for form in self.expressions.results(call, kind, root=True)[:1]:
             if isinstance(ast.parse(form.text, mode="eval").body, ast.Call):
                 self.scope.add(form.text)
 
@@ -255,28 +233,26 @@ class Statements:
         places = [self.expressions.index(i, again) for i in index]
         form = self.expressions.form(value)
         name = self.scope.plain(call.func)
-        if base.tangent is not None and (form.tangent is not None or label in self.written):
+        if base.tangent is not None and (form.tangent is not None or label in self.scope.written):
             self.scope.add(f"{name}({', '.join([base.tangent, *places, self._tangent(node, form)])})")
-            self.writes = True
-        if label not in self.dropped:
+            self.scope.writes = True
+        if label not in self.scope.dropped:
             self.scope.add(f"{name}({', '.join([base.text, *places, form.text])})")
 
-    def _extreme(self, node: ast.stmt, call: ast.Call) -> bool:
+    def _extreme(self, node: ast.stmt, call: ast.Call) -> None:
         """``wp.atomic_max(y, i, j, value)``, its result not used: who has given what ``y`` holds in the end has won. Several
         winners count as the adjoint counts them, each in full."""
-        if call.keywords:
-            return False
+        if call.keywords or _whole(call.args[0]) not in self.scope.extremes:
+            self._called(node, call)
+            return
         array, *index, value = call.args
-        if _whole(array) not in self.extremes:
-            return False
         base = self.expressions.form(array)
         places = [self.expressions.index(i, True) for i in index]
         form = self.expressions.form(value)
         if form.tangent is not None:
             with self.scope.block(f"if {base.text}[{', '.join(places)}] == {form.text}:"):
                 self.scope.add(f"{self.scope.wp}.atomic_add({', '.join([str(base.tangent), *places, form.tangent])})")
-            self.writes = True
-        return True
+            self.scope.writes = True
 
     def _tile_store(self, node: ast.stmt, call: ast.Call) -> None:
         """``wp.tile_store(y, tile, ...)``, ``wp.tile_atomic_add(y, tile, ...)``."""
@@ -289,7 +265,7 @@ class Statements:
         name = self.scope.plain(call.func)
         if base.tangent is not None:
             self.scope.add(f"{name}({', '.join([base.tangent, self._tangent(node, form), *more])})")
-            self.writes = True
+            self.scope.writes = True
         elif form.tangent is not None:
             raise self.scope.refuse(node, "a tile with a tangent is stored into an array that has none")
         self.scope.add(f"{name}({', '.join([base.text, form.text, *more])})")
@@ -320,8 +296,9 @@ class Statements:
             tangent = f"{name}({own.tangent or self.scope.zero(own.type, node)}, {self._tangent(node, form)})"
         self._bind(node, target.id, Form(f"{name}({own.text}, {form.text})", own.type, tangent))
 
-    def _branch(self, node: ast.If) -> None:
-        with self.scope.block(f"if {self.expressions.condition(node.test)}:"):
+    def _branch(self, node: ast.If | ast.While) -> None:
+        head = "if" if isinstance(node, ast.If) else "while"
+        with self.scope.block(f"{head} {self.expressions.condition(node.test)}:"):
             self.write(node.body)
         if node.orelse:
             with self.scope.block("else:"):
@@ -332,28 +309,21 @@ class Statements:
         with self.scope.block(header):
             self.write(node.body)
 
-    def _while(self, node: ast.While) -> None:
-        with self.scope.block(f"while {self.expressions.condition(node.test)}:"):
-            self.write(node.body)
-
     def _return(self, node: ast.Return) -> None:
         if node.value is None:
             self.scope.add("return")
             return
-        items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        items = items_of(node.value)
         if len(items) == 1 and isinstance(items[0], ast.Call):
             kind = self.scope.typed.type_of(items[0])
             forms = self.expressions.results(items[0], kind, root=True)
         else:
             forms = [self.expressions.form(item) for item in items]
         active = [f.tangent is not None for f in forms]
-        known = self.scope.results
-        merged = [a or b for a, b in zip(active, known, strict=True)] if known else active
+        known = self.scope.results or active
+        merged = self.scope.results = [a or b for a, b in zip(active, known, strict=True)]
         if merged != known:
-            self.scope.results = merged
-            if known:
-                self.scope.grown()
-        self.results = merged
+            raise GrownError
         tangents = [self._tangent(node, f) for f, a in zip(forms, merged, strict=True) if a]
         values = [*(f.text for f in forms), *tangents]
         if not self.scope.packs or len(values) == 1:
@@ -372,10 +342,3 @@ def _whole(node: ast.expr) -> str:
     while isinstance(node, ast.Subscript):
         node = node.value
     return dotted(node) or ""
-
-
-def _root(node: ast.AST) -> str | None:
-    """The name that a chain of components and fields starts from."""
-    while isinstance(node, (ast.Subscript, ast.Attribute)):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 
-
-def parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+from .trees import parsed
 
 
 def is_simple(text: str) -> bool:

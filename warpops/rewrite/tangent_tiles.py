@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..private import warp_built
-from ..private.warp_source import is_function, lookup, member
-from .source import make_func, make_function
+from ..private.warp_source import is_function, meaning
+from .source import make_func
 from .tangent_scope import Form, Scope
 
 
@@ -21,7 +21,7 @@ def mapped(scope: Scope, node: ast.Call, forms: list[Form], kind: Any, tangent_o
         kind: the type of its result.
         tangent_of: ``tangent_of(overload, active)`` is the tangent of a user's function.
     """
-    function = _meaning(scope, node.args[0])
+    function = meaning(scope.code, node.args[0])
     tile = warp_built.tile_of(forms[1].type)
     if len(forms) != 2 or not is_function(function) or tile is None:
         raise scope.refuse(node, "'tile_map' of two arguments has no tangent rule")
@@ -37,17 +37,9 @@ def mapped(scope: Scope, node: ast.Call, forms: list[Form], kind: Any, tangent_o
     return Form(value, kind, tangent)
 
 
-def _meaning(scope: Scope, node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return getattr(node, "warp_func", None) or lookup(scope.code, node.id)
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return member(lookup(scope.code, node.value.id), node.attr)
-    return None
-
-
 def _made(scope: Scope, name: str, parameters: list[str], body: str, function: Any, dtype: Any) -> Any:
     """A function of numbers that calls ``f``."""
     name = scope.names.fresh(name)
     text = f"def {name}({', '.join(parameters)}):\n    {body}"
     annotations = dict.fromkeys(parameters, dtype)
-    return make_func(make_function(scope.code.func, text, name, {"f": function}, annotations), name)
+    return make_func(scope.code.func, text, name, {"f": function}, annotations)

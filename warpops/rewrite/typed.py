@@ -47,7 +47,8 @@ class Typed:
 
     def writes(self, *, own: bool = False) -> bool:
         """Whether the function itself stores to arrays (``own``: or to such as live in the thread)."""
-        stored = [n for n in ast.walk(self.tree) if isinstance(n, (ast.Subscript, ast.Attribute)) and _is_stored(n)]
+        parts = [n for n in ast.walk(self.tree) if isinstance(n, (ast.Subscript, ast.Attribute))]
+        stored = [n for n in parts if not isinstance(n.ctx, ast.Load)]
         arrays = [array for target in stored if (array := self.array_of(target)) is not None]
         return any(own or warp_types.fixed_shape(self.type_of(a)) is None for a in arrays) or any(
             function.is_builtin() and function.key.startswith(("atomic_", "tile_"))
@@ -71,10 +72,6 @@ class Typed:
         if before is not None and before[0] is not function:
             self.ambiguous.add(id(node))
         self.called[id(node)] = (function, given)
-
-
-def _is_stored(node: ast.Subscript | ast.Attribute) -> bool:
-    return not isinstance(node.ctx, ast.Load)
 
 
 def typed(owner: Any, options: dict[str, Any]) -> Typed:

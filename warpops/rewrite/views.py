@@ -7,10 +7,12 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..private import warp_code, warp_types
-from ..private.warp_source import declared_overloads, is_function, parameters
-from .flow import name
-from .source import Names, Source, UnreadableError, calls_in, make_func, make_function, read
+import warp as wp
+
+from ..private import warp_types
+from ..private.warp_source import parameters
+from .source import Names, Source, UnreadableError, definition, definitions, make_func, make_function, read
+from .trees import has_slice, indices_of, is_stored, name, names_in, nodes_of, together
 
 Viewed = tuple[ast.Call, Any, dict[int, ast.Subscript]]
 """A call, what it calls, and the views among its arguments by position."""
@@ -30,27 +32,21 @@ def index_views(source: Source, named: Callable[[str, Any], str]) -> list[str]:
     texts: list[str] = []
     made: dict[Any, Any] = {}
     for call, function, views in viewed_calls(source):
-        counts = {k: len(_indices(view)) for k, view in views.items()}
+        counts = {k: len(indices_of(view)) for k, view in views.items()}
         key = (function, tuple(counts.items()))
         if key not in made:
             made[key] = _function_at(function, counts, texts)
         arguments: list[ast.expr] = []
         for k, argument in enumerate(call.args):
             view = views.get(k)
-            arguments += [argument] if view is None else [view.value, *_indices(view)]
+            arguments += [argument] if view is None else [view.value, *indices_of(view)]
         call.func, call.args = name(named(made[key].key, made[key])), arguments
     return texts
 
 
-def _indices(view: ast.Subscript) -> list[ast.expr]:
-    return view.slice.elts if isinstance(view.slice, ast.Tuple) else [view.slice]
-
-
 def _viewed(source: Source) -> Iterator[Viewed]:
-    for call, called in calls_in(source, source.tree.body):
-        if not is_function(called) or called.is_builtin():
-            continue
-        overloads = declared_overloads(called)
+    for call, called in source.calls():
+        overloads = definitions(called).values()
         if all(getattr(overload, "custom_grad_func", None) is None for overload in overloads):
             continue
         types = list(parameters(called).values())
@@ -74,10 +70,12 @@ def _view(source: Source, argument: ast.expr) -> ast.Subscript | None:
     """The view of an array argument that an argument of a call is, or is a name for."""
     if isinstance(argument, ast.Name):
         bound = _assigned(source, argument.id)
-        if len(bound) != 1 or any(len(_assigned(source, n)) + (n in source.parameters) > 1 for n in _names(bound[0])):
+        if len(bound) != 1 or any(
+            len(_assigned(source, n)) + (n in source.parameters) > 1 for n in names_in(ast.walk(bound[0]))
+        ):
             return None
         argument = bound[0]
-    if not isinstance(argument, ast.Subscript) or any(isinstance(i, ast.Slice) for i in _indices(argument)):
+    if not isinstance(argument, ast.Subscript) or has_slice(argument):
         return None
     return argument if isinstance(argument.value, ast.Name) and _is_given(source, argument.value) else None
 
@@ -88,14 +86,10 @@ def _is_given(source: Source, node: ast.Name) -> bool:
 
 def _assigned(source: Source, variable: str) -> list[ast.expr]:
     """What a variable is assigned, at each place: itself, where that is no plain assignment."""
-    nodes = [n for s in source.tree.body for n in ast.walk(s)]
+    nodes = list(nodes_of(source.tree.body))
     plain = {id(n.targets[0]): n.value for n in nodes if isinstance(n, ast.Assign)}
-    stores = [n for n in nodes if isinstance(n, ast.Name) and n.id == variable and not isinstance(n.ctx, ast.Load)]
+    stores = [n for n in nodes if isinstance(n, ast.Name) and n.id == variable and is_stored(n)]
     return [plain.get(id(store), store) for store in stores]
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 # --- functions of an array and an index -------------------------------------------------------------------------------
@@ -123,17 +117,15 @@ def _function_at(function: Any, counts: dict[int, int], texts: list[str]) -> Any
         annotations += [warp_type, *([int] * len(indices))]
     key, original = own.fresh(f"{function.key}_at"), own.fresh("original")
     call = f"{'return ' if cotangents else ''}{original}({', '.join(given)})"
-    text = f"def {key}({', '.join(forward)}):\n    {call}"
-    annotated = dict(zip(forward, annotations, strict=True))
-    python = function.func
-    made = make_func(make_function(python, text, key, {original: function}, annotated), key)
+    text = definition(key, forward, [call])
+    made = make_func(function.func, text, key, {original: function}, dict(zip(forward, annotations, strict=True)))
     source.tree.body = [_Indexed(places).visit(statement) for statement in source.tree.body]
     source.tree.name = f"{key}_adjoint"
     source.tree.args.args = [ast.arg(p) for p in (*backward, *cotangents)]
     text_back = ast.unparse(ast.fix_missing_locations(source.tree))
     annotated = dict(zip(backward, annotations, strict=True))
     annotated |= {p: parameters(adjoint)[p] for p in cotangents}
-    warp_code.give_adjoint(made, make_function(adjoint.func, text_back, source.tree.name, {}, annotated))
+    wp.func_grad(made)(make_function(adjoint.func, text_back, source.tree.name, {}, annotated))
     texts += [text, text_back]
     return made
 
@@ -152,12 +144,12 @@ class _Indexed(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         indices = self._of(node.value)
-        if indices is not None and not any(isinstance(i, ast.Slice) for i in _indices(node)):
-            inner = [self.visit(index) for index in _indices(node)]
-            return ast.Subscript(node.value, _tuple([*map(name, indices), *inner]), node.ctx)
+        if indices is not None and not has_slice(node):
+            inner = [self.visit(index) for index in indices_of(node)]
+            return ast.Subscript(node.value, together([*map(name, indices), *inner]), node.ctx)
         own = self._of(node)
         if own is not None:
-            return ast.Subscript(node, _tuple([*map(name, own)]), node.ctx)
+            return ast.Subscript(node, together([*map(name, own)]), node.ctx)
         shape = node.value
         lengths = self._of(shape.value) if isinstance(shape, ast.Attribute) and shape.attr == "shape" else None
         if lengths is not None:
@@ -167,8 +159,4 @@ class _Indexed(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         indices = self.places.get(node.id)
-        return node if indices is None else ast.Subscript(node, _tuple([*map(name, indices)]), node.ctx)
-
-
-def _tuple(items: list[ast.expr]) -> ast.expr:
-    return items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())
+        return node if indices is None else ast.Subscript(node, together([*map(name, indices)]), node.ctx)

@@ -26,27 +26,22 @@ from ..plan.model import Slot
 from ..private import torch_modes, torch_registry
 
 
-class Rules(torch_registry.Rules):
+def rules(ways_of: Callable[[], Ways | None], suffix: str) -> torch_registry.Rules:
     """The rule of one operator for DTensor, and what finds it."""
 
-    __slots__ = ("_suffix", "_ways")
-
-    def __init__(self, ways: Callable[[], Ways | None], suffix: str) -> None:
-        self._ways, self._suffix = ways, suffix
-
-    def of_class(self, kind: type) -> Callable[..., Any] | None:
-        return self if issubclass(kind, self.classes()) else None
-
-    def classes(self) -> tuple[type, ...]:
-        base = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-        return () if base is None else (base,)
-
-    def __call__(self, kind: Any, operator: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        ways = self._ways()
+    def rule(kind: Any, operator: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        ways = ways_of()
         if ways is None:
             raise RuntimeError(f"{operator}: its WarpOp was collected")
         with torch.no_grad():
-            return _RULES[self._suffix](ways, operator, arguments, named)
+            return _RULES[suffix](ways, operator, arguments, named)
+
+    return torch_registry.Rules(rule, _classes)
+
+
+def _classes() -> tuple[type, ...]:
+    base = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return () if base is None else (base,)
 
 
 # --- the operators ----------------------------------------------------------------------------------------------------

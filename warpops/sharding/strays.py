@@ -15,7 +15,8 @@ from typing import Any
 from ..effects.names import as_abstract, is_static, is_type
 from ..effects.values import Builtin
 from ..private.warp_source import declared_overloads, is_function
-from ..rewrite.source import Source, UnreadableError, dotted, read
+from ..rewrite.source import Source, as_it_is
+from ..rewrite.trees import dotted
 
 
 class _StraysError(Exception):
@@ -31,8 +32,8 @@ def strays(kernel: Any, rows: Iterable[str], others: Iterable[str]) -> str | Non
         others: all other arguments, and fields of struct arguments.
     """
     try:
-        _Walk(read(kernel), frozenset(rows), frozenset(others)).run()
-    except (_StraysError, UnreadableError) as reason:
+        _Walk(as_it_is(kernel), frozenset(rows), frozenset(others)).run()
+    except _StraysError as reason:
         return str(reason)
     except RecursionError:
         return "the kernel is nested too deeply"
@@ -43,8 +44,6 @@ class _Walk:
     def __init__(self, source: Source, rows: frozenset[str], others: frozenset[str]) -> None:
         self.source, self.rows, self.others = source, rows, others
         self.coordinate = ""
-        names = (n for n in ast.walk(source.tree) if isinstance(n, ast.Name))
-        self.assigned = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
         self.seen: set[int] = set()
 
     def run(self) -> None:
@@ -68,7 +67,7 @@ class _Walk:
     def label(self, node: ast.AST) -> str:
         """The dotted name of an argument, or of a field of one; empty for anything else."""
         path = dotted(node) or ""
-        return "" if path.split(".")[0] in self.assigned else path
+        return "" if path.split(".")[0] in self.source.code.bound else path
 
     def is_own(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == self.coordinate
@@ -172,7 +171,7 @@ class _Walk:
         for function in (f for one in given if one is not None for f in declared_overloads(one)):
             if getattr(function, "native_snippet", None) is not None:
                 raise self.fail(node, "a native function is called")
-            for _, inner in read(function).calls():
+            for _, inner in as_it_is(function).calls():
                 if not is_static(inner):
                     self._follow(node, inner)
 

@@ -7,32 +7,27 @@ from collections.abc import Sequence
 import torch
 
 from ..errors import GradientError
-from .finite import slope
-from .gradients import ACCURACY, STEPS, _coarsest
-from .report import Finding
+from .finite import departs
+from .gradients import ACCURACY, STEPS, coarsest
+from .report import Finding, LeftOutError
 from .subject import Subject
-
-
-def derivative_policy(subject: Subject) -> str | None:
-    """Why second derivatives and forward mode need not be checked, where that is so."""
-    if not subject.differentiable:
-        return "there is no gradient"
-    try:
-        _tangent(subject, _point(subject), _drawn(subject, 1))
-    except GradientError as error:
-        return str(error)
-    return None
 
 
 def check_derivatives(subject: Subject) -> list[Finding]:
     """The tangent along a random direction, and the gradient of the tangent, which is what double backward gives."""
-    x = _point(subject)
+    if not subject.differentiable:
+        raise LeftOutError("there is no gradient")
+    # Copies: PyTorch makes no dual number of an expanded tensor.
+    x = [subject.values[slot.name].detach().clone() for slot in subject.inputs]
+    u, w = _drawn(subject, 1), _drawn(subject, 2)
+    try:
+        tangents = _tangent(subject, x, u)
+    except GradientError as error:
+        raise LeftOutError(str(error)) from None
     if not any(t.numel() for t in x):
         return []
-    u, w = _drawn(subject, 1), _drawn(subject, 2)
-    dtype = _coarsest(subject)
+    dtype = coarsest(subject)
     cotangents = subject.cotangents(subject.forward())
-    tangents = _tangent(subject, x, u)
     findings = []
     forward = _total(cotangents, tangents)
     gradients = subject.run(cotangents).gradients
@@ -57,21 +52,12 @@ def check_derivatives(subject: Subject) -> list[Finding]:
         scale = sum(float((cotangents[n].double() * t.double()).square().sum()) for n, t in found.items()) ** 0.5
         return _total(cotangents, found) - length * along, noise * scale
 
-    slopes = [found for step in STEPS[dtype] if (found := slope(departure, step)) is not None]
-    if not slopes:
-        return findings
-    best = min(slopes, key=lambda found: found.error)
     own = 10 * ACCURACY[dtype] * (abs(along) + sum(float(g.double().norm()) for g in grads if g is not None))
-    certain = [found for found in slopes if found.error <= 3 * best.error]
-    if not any(abs(found.value) <= found.error + own for found in certain):
-        text = f"the gradient of the tangent gives {along:.6g}, finite differences {along + best.value:.6g}"
+    found = departs(departure, STEPS[dtype], own)
+    if found is not None:
+        text = f"the gradient of the tangent gives {along:.6g}, finite differences {along + found.value:.6g}"
         findings.append(Finding("second derivatives", text))
     return findings
-
-
-def _point(subject: Subject) -> list[torch.Tensor]:
-    """Copies of the inputs: PyTorch makes no dual number of an expanded tensor."""
-    return [subject.values[slot.name].detach().clone() for slot in subject.inputs]
 
 
 def _drawn(subject: Subject, seed: int) -> list[torch.Tensor]:
@@ -94,7 +80,7 @@ def _tangent(subject: Subject, x: Sequence[torch.Tensor], u: Sequence[torch.Tens
 
     def function(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values = copies | dict(zip(names, given, strict=True))
-        results = subject.results(subject.call(values), values)
+        results = subject.call(values)
         return tuple(results[slot.label] for slot in subject.outputs)
 
     found = torch.func.jvp(function, tuple(x), tuple(u))[1]

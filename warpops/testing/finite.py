@@ -8,7 +8,7 @@ the fit leaves over, be it rounding, curvature or a kink, is the uncertainty.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +29,19 @@ class Slope:
 
     value: float
     error: float
+
+
+def departs(function: Callable[[float], tuple[float, float]], steps: Iterable[float], allowed: float) -> Slope | None:
+    """The surest slope at 0 of a function that should be flat there; None where it may be, or where nothing is finite.
+
+    Every length of the line that is about as certain as the best has to disagree by more than is ``allowed``.
+    """
+    slopes = [found for step in steps if (found := slope(function, step)) is not None]
+    best = min(slopes, key=lambda found: found.error, default=None)
+    if best is None:
+        return None
+    certain = [found for found in slopes if found.error + allowed <= 3 * (best.error + allowed)]
+    return None if any(abs(found.value) <= found.error + allowed for found in certain) else best
 
 
 def slope(function: Callable[[float], tuple[float, float]], step: float) -> Slope | None:

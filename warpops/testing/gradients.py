@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import GradientError
 from ..plan.model import Slot
-from .finite import slope
-from .report import Finding, suspicion
+from .finite import departs
+from .report import Finding, LeftOutError, suspicion
 from .subject import Outcome, Subject, Values
 from .suspects import suspects_of
 
@@ -39,32 +38,18 @@ class Direction:
 
 def check_gradients(subject: Subject) -> list[Finding]:
     """Every input's gradient along random directions and along single elements."""
-    if subject.gradient_error is not None:
-        return [Finding("gradient", f"there is none: {subject.gradient_error}", _refused(subject))]
-    results = subject.forward()
-    cotangents = subject.cotangents(results)
-    outcome = subject.run(cotangents)
-    findings = []
-    for slot in subject.inputs:
-        found = _check_input(subject, slot, outcome, cotangents)
-        if found is not None:
-            findings.append(found)
-    return findings
-
-
-def gradient_policy(subject: Subject) -> str | None:
-    """Find out whether gradients can be had at all. Returns why they need not be checked, where that is so."""
     if not subject.inputs:
-        return "no input can have one"
+        raise LeftOutError("no input can have one")
     if not subject.outputs:
-        return "no output can have a cotangent"
-    try:
-        subject.run(subject.cotangents(subject.forward()))
-    except GradientError as error:
-        subject.gradient_error = str(error)
+        raise LeftOutError("no output can have a cotangent")
+    if subject.gradient_error is not None:
         if not subject.plan.kernel.enable_backward:
-            return "the kernel is compiled without its backward"
-    return None
+            raise LeftOutError("the kernel is compiled without its backward")
+        return [Finding("gradient", f"there is none: {subject.gradient_error}", _refused(subject))]
+    cotangents = subject.cotangents(subject.forward())
+    outcome = subject.run(cotangents)
+    found = (_check_input(subject, slot, outcome, cotangents) for slot in subject.inputs)
+    return [finding for finding in found if finding is not None]
 
 
 def _refused(subject: Subject) -> tuple[str, ...]:
@@ -73,7 +58,7 @@ def _refused(subject: Subject) -> tuple[str, ...]:
     return tuple(suspicion(h) for h in refused) + ((advice,) if not refused else ())
 
 
-def _coarsest(subject: Subject) -> torch.dtype:
+def coarsest(subject: Subject) -> torch.dtype:
     """The least accurate dtype among the floating tensors of the call."""
     dtypes = [subject.values[slot.name].dtype for slot in subject.inputs]
     dtypes += [s.leaf.scalar.dtype for s in subject.concrete.result_slots if s.differentiable and s.leaf.scalar]
@@ -98,7 +83,7 @@ def _check_input(subject: Subject, slot: Slot, outcome: Outcome, cotangents: dic
         text = f"NaN at {gradient.isnan().nonzero()[0].tolist()}, and the results are finite"
         return Finding(title, text, suspects_of(subject.op, slot.label))
     failures: list[str] = []
-    dtype = _coarsest(subject)
+    dtype = coarsest(subject)
     for direction in _directions(subject, slot, gradient, cotangents, dtype):
         if direction.dense and failures:
             continue  # one is enough, single elements say more
@@ -179,15 +164,9 @@ def _compare(
 
     given = float((weight * vector).sum())
     own = ACCURACY[dtype] * float((weight * vector).norm())
-    slopes = [found for step in STEPS[dtype] if (found := slope(departure, step)) is not None]
-    if not slopes:
+    found = departs(departure, STEPS[dtype], own)
+    if found is None:
         return None
-    best = min(found.error for found in slopes) + own
-    # Every length that is about as certain as the best has to disagree.
-    certain = [found for found in slopes if found.error + own <= 3 * best]
-    if any(abs(found.value) <= found.error + own for found in certain):
-        return None
-    found = min(slopes, key=lambda s: s.error)
     return (
         f"{direction.name}: the gradient gives {given:.5g}, finite differences {given + found.value:.5g} "
         f"(± {found.error + own:.1g})"

@@ -13,7 +13,7 @@ from ..private import torch_modes
 from .repeats import compare
 from .report import Finding, condensed
 from .resize import resized
-from .subject import Outcome, Subject, Values, op_arguments
+from .subject import Subject, Values, op_arguments
 
 TESTS = {
     "test_schema": "the schema doesn't say what the op does",
@@ -26,17 +26,18 @@ TESTS = {
 def check_opcheck(subject: Subject) -> list[Finding]:
     """``torch.library.opcheck``."""
     values = subject.copies(grad=subject.differentiable)
-    args, kwargs = subject.schema_arguments(values)
+    if subject.device is not None:
+        values["device"] = torch.device(subject.device)
     tests = list(TESTS)
     if _gives_nan(subject):
         why = "the op gives NaN, which is no equal of itself there; compiled code is compared on its own"
         subject.left_out.append((tests.pop(), why))
     with torch.set_grad_enabled(subject.differentiable):
         told: dict[str, Any] = torch.library.opcheck(
-            subject.op.overload, args, kwargs, test_utils=tests, raise_exception=False
+            subject.op.overload, (), values, test_utils=tests, raise_exception=False
         )
     return [
-        Finding("opcheck", f"{test}: {TESTS.get(test, '')}\n{_reason(result)}")
+        Finding("opcheck", f"{test}: {TESTS.get(test, '')}\n{condensed(result)}")
         for test, result in told.items()
         if result != "SUCCESS"
     ]
@@ -48,51 +49,36 @@ def _gives_nan(subject: Subject) -> bool:
     return any(t is not None and bool(t.isnan().any()) for t in given)
 
 
-def _reason(result: Any) -> str:
-    return condensed(result) if isinstance(result, BaseException) else str(result)
-
-
-class Compiled:
-    """The op compiled in one graph, and how often that happened."""
-
-    def __init__(self, subject: Subject, backend: str) -> None:
-        self.function = _as_function(subject)
-        self.compiled = torch.compile(self.function, fullgraph=True, backend=backend)
-
-    @property
-    def count(self) -> int:
-        return torch_modes.cached_graphs(self.function)
-
-    def __call__(self, values: Values) -> Any:
-        return self.compiled(*values.values())
-
-
 def _as_function(subject: Subject) -> Callable[..., Any]:
     """A function of the schema's values with a code object of its own, since that is what compiled code is kept by."""
-    op, parameters, device = subject.op, subject.plan.parameters, subject.device
-    names, with_device = list(subject.values), subject.plan.device_argument
+    op, plan, device, names = subject.op, subject.plan, subject.device, list(subject.values)
 
     def run(*values: Any) -> Any:
-        return op(**op_arguments(parameters, dict(zip(names, values, strict=True)), with_device, device))
+        return op(**op_arguments(plan, dict(zip(names, values, strict=True)), device))
 
     return types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__)
 
 
 def check_compiled(subject: Subject) -> list[Finding]:
     """Compiled code gives what eager code gives, and sizes don't recompile."""
-    sizes = varied(subject)
-    compiled = Compiled(subject, "aot_eager")
+    larger = [values for factor in (2, 3, 4) if (values := resized(subject, factor)) is not None]
+    if not larger:
+        subject.left_out.append(("dynamic sizes", "no size of this call can be varied by itself"))
+    sizes = [subject.values, *larger]
+    function = _as_function(subject)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     for number, values in enumerate(sizes):
         findings = _compare(subject, compiled, values, "torch.compile (aot_eager)")
         if findings:
             if number:
                 findings = [Finding(f.check, f"{f.text}\n(with sizes {_sizes(subject, values)})") for f in findings]
             return findings
-    if compiled.count > 2:
+    count = torch_modes.cached_graphs(function)
+    if count > 2:
         return [
             Finding(
                 "dynamic sizes",
-                f"{compiled.count} graphs for {len(sizes)} calls with other sizes, where one more than the first is "
+                f"{count} graphs for {len(sizes)} calls with other sizes, where one more than the first is "
                 "enough: a size is made a number while tracing, by int(...), .item(), a comparison or an f-string",
                 tuple(_callables(subject)),
             )
@@ -102,13 +88,8 @@ def check_compiled(subject: Subject) -> list[Finding]:
 
 def check_inductor(subject: Subject) -> list[Finding]:
     """Once with PyTorch's own compiler."""
-    return _compare(subject, Compiled(subject, "inductor"), subject.values, "torch.compile")
-
-
-def varied(subject: Subject) -> list[Values]:
-    """The call's values as they are, and with larger sizes where those can vary."""
-    larger = [resized(subject, factor) for factor in (2, 3, 4)]
-    return [subject.values, *(values for values in larger if values is not None)]
+    compiled = torch.compile(_as_function(subject), fullgraph=True)
+    return _compare(subject, compiled, subject.values, "torch.compile")
 
 
 def _sizes(subject: Subject, values: Values) -> str:
@@ -116,19 +97,15 @@ def _sizes(subject: Subject, values: Values) -> str:
     return ", ".join(f"'{label}' {tuple(value.shape)}" for label, value in arrays)
 
 
-def _compare(subject: Subject, compiled: Compiled, values: Values, check: str) -> list[Finding]:
+def _compare(subject: Subject, compiled: Callable[..., Any], values: Values, check: str) -> list[Finding]:
     grad = subject.differentiable
     with torch.set_grad_enabled(grad):
         cotangents = subject.cotangents(subject.forward(values))
         eager = subject.run(cotangents, subject.copies(values, grad))
         try:
-            traced = subject.run(cotangents, subject.copies(values, grad), compiled)
+            traced = subject.run(cotangents, subject.copies(values, grad), lambda given: compiled(*given.values()))
         except Exception as error:
             return [Finding(check, f"fullgraph=True fails:\n{condensed(error)}", tuple(_callables(subject)))]
-    return _differences(eager, traced, check)
-
-
-def _differences(eager: Outcome, traced: Outcome, check: str) -> list[Finding]:
     return compare(eager, traced, check, "compiled code gives another {what} than eager code")
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from dataclasses import replace
 
 import torch
-import warp as wp
 
-from ..arguments.call import Measure, measure
-from ..arguments.kinds import kind_of
+from ..arguments.call import measure
+from ..calls.instances import Instance, make_instance
 from ..plan.model import OpPlan, Slot
-from ..private import warp_types
 from .report import Finding, place
 from .subject import Subject, Values, bits
 
@@ -28,7 +26,7 @@ def check_poison(subject: Subject) -> list[Finding]:
     filled = [s for s in subject.concrete.fresh if s.init == "empty"]
     if not filled:
         return []
-    (first, garbage), (second, _), (third, _) = (_run_on(subject, *fill) for fill in FILLS)
+    (first, garbage), (second, _), (third, _) = (_run_on(subject, subject.instance, *fill) for fill in FILLS)
     findings = []
     for slot in subject.concrete.slots:
         if not slot.is_result:
@@ -39,7 +37,7 @@ def check_poison(subject: Subject) -> list[Finding]:
             continue
         raw = garbage.get(slot.name)
         count, total = int(differs.sum()), differs.numel()
-        where = _first(differs)
+        where = differs.nonzero()[0].tolist()
         declared = " (declared init='empty')" if slot.init_why == "declared" else ""
         if raw is not None and not bool((_differs(left, raw) & differs).any()):
             text = (
@@ -60,11 +58,9 @@ def check_poison(subject: Subject) -> list[Finding]:
     return findings
 
 
-def _run_on(subject: Subject, fill: float, int_fill: int) -> tuple[Values, Values]:
-    """The results of a launch into buffers that hold garbage, and the garbage."""
-    values = subject.copies()
-    instance = subject.op._instances.select(tuple(values.values()))
-    plan = instance.plan
+def _run_on(subject: Subject, instance: Instance, fill: float, int_fill: int) -> tuple[Values, Values]:
+    """What a launch into buffers that hold garbage leaves in them and in the arrays that it changes, and the garbage."""
+    values, plan = subject.copies(), instance.plan
     found = measure(subject.name, plan, values, subject.device)
     named: Values = instance.allocate(found)
     buffers = list(named.values())
@@ -73,7 +69,7 @@ def _run_on(subject: Subject, fill: float, int_fill: int) -> tuple[Values, Value
             spoil(named[slot.name], fill, int_fill)
     garbage = {name: buffer.clone() for name, buffer in named.items()}
     for slot in plan.slots:
-        if slot.role == "inout":
+        if slot.changes and values[slot.name] is not None:
             named[slot.name] = values[slot.name] = values[slot.name].contiguous().clone()
     given = [values[slot.name] for slot in plan.inputs]
     device = [found.device] if plan.device_argument else []
@@ -97,10 +93,6 @@ def _differs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return (bits(left).reshape(-1, size) != bits(right).reshape(-1, size)).any(-1).reshape(left.shape)
 
 
-def _first(mask: torch.Tensor) -> str:
-    return str(mask.nonzero()[0].tolist())
-
-
 # --- races ------------------------------------------------------------------------------------------------------------
 
 
@@ -111,16 +103,23 @@ def check_races(subject: Subject) -> list[Finding]:
     """
     plan = subject.concrete
     suspected = [slot for slot in plan.slots if _may_race(plan, slot)]
-    if not suspected or plan.kernel.program or plan.declaration.tiled or any(p.struct for p in plan.parameters):
+    if not suspected or plan.kernel.program or plan.declaration.tiled:
         return []
     found = measure(subject.name, plan, subject.values, subject.device)
     if not found.launch or not 1 < math.prod(found.launch) <= LARGEST_LAUNCH:
         return []
+    dims = list(found.launch)
+    fewer = replace(plan, extents=replace(plan.extents, launch=lambda: tuple(dims)))
+    instance = make_instance(subject.name, fewer)
     findings: dict[str, Finding] = {}
-    for axis in range(len(found.launch)):
-        states = _states(subject, plan, found, axis, [slot.name for slot in suspected])
+    for axis, threads in enumerate(found.launch):
+        states = []
+        for count in range(min(threads, THREADS) + 1):
+            dims[axis] = count
+            states.append(_run_on(subject, instance, 0.0, 0)[0])
+        dims[axis] = threads
         for slot in suspected:
-            told = _conflict(states[slot.name], axis)
+            told = _conflict([state[slot.name] for state in states if slot.name in state], axis)
             if told is not None and slot.label not in findings:
                 stores = plan.effects.arrays[slot.label].stores
                 findings[slot.label] = Finding(
@@ -139,45 +138,8 @@ def _may_race(plan: OpPlan, slot: Slot) -> bool:
     return bool(known.stores) and not known.atomics and not known.stored_once
 
 
-def _states(
-    subject: Subject, plan: OpPlan, found: Measure, axis: int, names: list[str]
-) -> dict[str, list[torch.Tensor]]:
-    """What the arrays hold after 0, 1, 2, ... threads along one axis of the launch."""
-    states: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-    for count in range(min(found.launch[axis], THREADS) + 1):
-        values = subject.copies()
-        for slot in plan.fresh:
-            assert slot.leaf.scalar is not None
-            shape = (*found.shapes[slot.name], *(slot.leaf.component or ()))
-            values[slot.name] = torch.zeros(shape, dtype=slot.leaf.scalar.dtype, device=found.device)
-            if isinstance(slot.init, (int, float)):
-                values[slot.name].fill_(slot.init)
-        dims = tuple(count if k == axis else n for k, n in enumerate(found.launch))
-        if count:
-            _launch(plan, values, dims)
-        for name in names:
-            states[name].append(values[name])
-    return states
-
-
-def _launch(plan: OpPlan, values: Values, dims: tuple[int, ...]) -> None:
-    kernel = plan.kernel.kernel
-    given: list[Any] = []
-    for name, warp_type in warp_types.argument_types(kernel):
-        value = values[name]
-        if isinstance(value, torch.Tensor) and plan.slot(name).is_array:
-            values[name] = value = value.contiguous()
-            given.append(wp.from_torch(value, dtype=warp_type.dtype))
-        elif isinstance(value, torch.Tensor):
-            given.append(value.item())
-        else:
-            given.append(kind_of(plan.slot(name)).native(warp_type, value))
-    device = next((wp.device_from_torch(v.device) for v in values.values() if isinstance(v, torch.Tensor)), None)
-    wp.launch(kernel, dims, inputs=given, device=device, record_tape=False, block_dim=plan.declaration.block_dim or 256)
-
-
 def _conflict(states: list[torch.Tensor], axis: int) -> str | None:
-    owner = torch.full(states[0].shape, -1, dtype=torch.int64)
+    owner = torch.full(states[0].shape if states else (), -1, dtype=torch.int64)
     for thread, (before, after) in enumerate(itertools.pairwise(states)):
         changed = _differs(before, after).cpu()
         again = changed & (owner >= 0)

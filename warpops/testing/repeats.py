@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .report import Finding, condensed
+from .report import Finding, LeftOutError, condensed
 from .subject import Outcome, Subject, Values, same_bits
 
 RUNS = 3
@@ -46,7 +46,7 @@ def check_inputs_kept(subject: Subject) -> list[Finding]:
 def check_cotangents(subject: Subject) -> list[Finding]:
     """Cotangents that PyTorch expands or uses again stay as they are, and give what dense ones give."""
     if not subject.differentiable:
-        return []
+        raise LeftOutError("there is no gradient")
     results = subject.forward()
     expanded = {
         slot.label: torch.full((), 0.75, dtype=results[slot.label].dtype, device=results[slot.label].device).expand(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from dataclasses import dataclass, field
 
 from ..effects import Hazard, Site
-
-WIDTH = 80
+from ..explain import wrapped
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,10 @@ class Finding:
     """What was seen, and what to do."""
     suspects: tuple[str, ...] = ()
     """Lines of the kernel that may be at fault."""
+
+
+class LeftOutError(Exception):
+    """A check can't be made; the text says why."""
 
 
 @dataclass
@@ -51,18 +53,6 @@ class Report:
         return "\n".join(lines)
 
 
-def wrapped(text: str, indent: str, hanging: str | None = None) -> list[str]:
-    """Text in lines of 80 columns; words that are longer stand alone."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent if hanging is None else indent + hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [""]
-
-
 def place(site: Site) -> str:
     """A place in the kernel with the line that is there: ``kernels.py:12: `y[i] = x[i]` ``."""
     where = f"{os.path.basename(site.file)}:{site.line}"
@@ -70,13 +60,9 @@ def place(site: Site) -> str:
 
 
 def suspicion(hazard: Hazard) -> str:
-    """A hazard as a line of a report."""
-    return f"{place(hazard.site)} ({shorten_paths(hazard.message, hazard.site.file)})"
-
-
-def shorten_paths(text: str, file: str) -> str:
-    """Text without the folder of the kernel's file."""
-    return text.replace(file, os.path.basename(file))
+    """A hazard as a line of a report, without the folder of the kernel's file."""
+    file = hazard.site.file
+    return f"{place(hazard.site)} ({hazard.message.replace(file, os.path.basename(file))})"
 
 
 def condensed(error: BaseException, limit: int = 6) -> str:

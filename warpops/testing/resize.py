@@ -6,6 +6,7 @@ and what has n + 1 or 2 * n elements has at least as many as are needed.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ def resized(subject: Subject, factor: int) -> Values | None:
         bound = bind_sizes(subject.name, subject.concrete, subject.values)
     except ArgumentError:
         return None
-    fixed = _numbers(subject)
+    fixed = {slot.label: subject.values[slot.name] for slot in subject.plan.ints}
     for free in (True, False):
         values = _grow(subject, factor, bound, fixed, free)
         if values is None:
@@ -39,11 +40,6 @@ def resized(subject: Subject, factor: int) -> Values | None:
     return None
 
 
-def _numbers(subject: Subject) -> dict[str, Any]:
-    """Sizes that are arguments of the op, and stay as they are."""
-    return {slot.label: subject.values[slot.name] for slot in subject.plan.ints}
-
-
 def _grow(subject: Subject, factor: int, bound: dict[str, Any], fixed: dict[str, Any], free: bool) -> Values | None:
     sizes = {name: fixed.get(name, value * factor) for name, value in bound.items()}
     uncovered = {(label, axis) for label, axis, _ in subject.plan.extents.uncovered}
@@ -54,10 +50,7 @@ def _grow(subject: Subject, factor: int, bound: dict[str, Any], fixed: dict[str,
         if isinstance(value, torch.Tensor) and slot.is_array:
             shape = _shape(slot, value, factor, sizes, free, uncovered)
             changed = changed or shape != tuple(value.shape)
-            size = 1
-            for n in shape:
-                size *= n
-            total += size
+            total += math.prod(shape)
             if total > LARGEST or any(n and not old for n, old in zip(shape, value.shape, strict=True)):
                 return None
             for axis, n in enumerate(shape):

@@ -8,12 +8,12 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..op import WarpOp
-from .derivatives import check_derivatives, derivative_policy
-from .gradients import check_gradients, gradient_policy
-from .graphs import check_compiled, check_inductor, check_opcheck, varied
+from .derivatives import check_derivatives
+from .gradients import check_gradients
+from .graphs import check_compiled, check_inductor, check_opcheck
 from .memory import check_poison, check_races
 from .repeats import check_cotangents, check_inputs_kept, check_repeats, check_strides
-from .report import Finding, Report, condensed
+from .report import Finding, LeftOutError, Report, condensed
 from .subject import Subject
 
 Check = Callable[[Subject], list[Finding]]
@@ -54,30 +54,20 @@ def run_checks(
             raise
         report.findings.append(Finding("the call itself", condensed(error)))
         return report
-    without = gradient_policy(subject)
-    if without is not None:
-        report.left_out.append(("gradients", without))
-    elif only is None or "derivatives" in only:
-        none = derivative_policy(subject)
-        if none is not None:
-            report.left_out.append(("derivatives", none))
     for name, check in CHECKS.items():
         if only is not None and name not in only:
-            continue
-        if without is not None and name in ("gradients", "derivatives", "cotangents"):
-            continue
-        if name == "derivatives" and "derivatives" in dict(report.left_out):
             continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 found = check(subject)
+        except LeftOutError as why:
+            report.left_out.append((name, str(why)))
+            continue
         except Exception as error:
             found = [Finding(name, f"could not be run to its end:\n{condensed(error)}")]
         report.findings += found
         if not found:
             report.passed.append(name)
     report.left_out += subject.left_out
-    if (only is None or "compiled" in only) and len(varied(subject)) == 1:
-        report.left_out.append(("dynamic sizes", "no size of this call can be varied by itself"))
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import torch
 
 from ..arguments.kinds import kind_of
-from ..errors import ArgumentError
+from ..calls.instances import Instance
+from ..errors import ArgumentError, GradientError
 from ..op import WarpOp
-from ..plan.model import OpPlan, Parameter, Slot
+from ..plan.model import OpPlan, Slot
 
 Values = dict[str, Any]
 """A call's values by schema name: tensors and numbers."""
@@ -25,8 +27,6 @@ class Outcome:
     """Results, and arrays changed in place, by label."""
     gradients: dict[str, torch.Tensor | None]
     """By label; empty where no gradients were asked for."""
-    inputs: Values
-    """The tensors that the call was given."""
 
 
 class Subject:
@@ -52,58 +52,56 @@ class Subject:
         self.inputs: tuple[Slot, ...] = tuple(s for s in self.plan.gradients if self.values[s.name] is not None)
         """The inputs whose gradients are looked at."""
         self.outputs: tuple[Slot, ...] = tuple(s for s in self.plan.result_slots if s.differentiable)
-        self.gradient_error: str | None = None
-        """Why no gradient can be had, where that is so."""
         self.left_out: list[tuple[str, str]] = []
         """Parts of checks that could not be made, with the reason."""
+
+    @functools.cached_property
+    def gradient_error(self) -> str | None:
+        """Why no gradient can be had, where that is so."""
+        given = self.copies(grad=True)
+        try:
+            results = self.call(given)
+            self._gradients(results, given, self.cotangents(results))
+        except GradientError as error:
+            return str(error)
+        return None
 
     @property
     def differentiable(self) -> bool:
         return bool(self.inputs) and bool(self.outputs) and self.gradient_error is None
 
     @property
+    def instance(self) -> Instance:
+        """The launches for the dtypes of this call."""
+        return self.op._instances.select(tuple(self.values.values()))
+
+    @property
     def concrete(self) -> OpPlan:
-        """The plan for the dtypes of this call."""
-        return self.op._instances.select(tuple(self.values.values())).plan
+        """Their plan."""
+        return self.instance.plan
 
     # --- arguments ----------------------------------------------------------------------------------------------------
 
     def copies(self, values: Values | None = None, grad: bool = False) -> Values:
-        """Fresh copies of all tensors, strides kept; those with gradients are leaves that require grad if so wished."""
+        """Fresh copies of all tensors, strides kept where no two elements share a place; those with gradients are leaves that
+        require grad if so wished."""
         wanted = {slot.name for slot in self.inputs} if grad else set()
         found: Values = {}
         for name, value in (self.values if values is None else values).items():
             if isinstance(value, torch.Tensor):
-                value = same_layout(value.detach()).requires_grad_(name in wanted)
+                value = value.detach().clone().requires_grad_(name in wanted)
             found[name] = value
         return found
 
-    def arguments(self, values: Values) -> dict[str, Any]:
-        """The op's arguments by name, structs as dicts."""
-        return op_arguments(self.plan.parameters, values, self.plan.device_argument, self.device)
-
-    def schema_arguments(self, values: Values) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of ``op.overload``: positional, and by keyword."""
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        for parameter in self.plan.parameters:
-            for slot in parameter.slots:
-                if parameter.keyword_only:
-                    named[slot.name] = values[slot.name]
-                else:
-                    positional.append(values[slot.name])
-        if self.plan.device_argument and self.device is not None:
-            named["device"] = torch.device(self.device)
-        return tuple(positional), named
-
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def call(self, values: Values) -> Any:
-        """The op as the user calls it."""
-        return self.op(**self.arguments(values))
+    def call(self, values: Values, function: Callable[[Values], Any] | None = None) -> dict[str, torch.Tensor]:
+        """What a call gives, by label: its results and the arrays that it changed in place.
 
-    def results(self, returned: Any, values: Values) -> dict[str, torch.Tensor]:
-        """What a call gave, by label: its results and the arrays that it changed in place."""
+        Args:
+            function: another way to call the op, such as its compiled form.
+        """
+        returned = self.op(**op_arguments(self.plan, values, self.device)) if function is None else function(values)
         tensors = returned if isinstance(returned, tuple) else (returned,)
         found = {slot.label: tensor for slot, tensor in zip(self.plan.result_slots, tensors, strict=False)}
         found |= {slot.label: values[slot.name] for slot in self.plan.mutated if values[slot.name] is not None}
@@ -111,15 +109,14 @@ class Subject:
 
     def forward(self, values: Values | None = None) -> dict[str, torch.Tensor]:
         """The results of one call without gradients."""
-        given = self.copies(values)
         with torch.no_grad():
-            return self.results(self.call(given), given)
+            return self.call(self.copies(values))
 
     def run(
         self,
         cotangents: Mapping[str, torch.Tensor],
         given: Values | None = None,
-        call: Callable[[Values], Any] | None = None,
+        function: Callable[[Values], Any] | None = None,
         retain: bool = False,
     ) -> Outcome:
         """One call and its backward.
@@ -127,24 +124,29 @@ class Subject:
         Args:
             cotangents: by label, for the outputs that take one.
             given: the tensors to use as they are (by default copies of the subject's).
-            call: another way to call the op, such as its compiled form.
+            function: another way to call the op.
             retain: keep the graph, run backward twice and return the second time's gradients.
         """
         given = self.copies(grad=self.differentiable) if given is None else given
-        results = self.results((call or self.call)(given), given)
-        gradients: dict[str, torch.Tensor | None] = {}
-        if self.differentiable:
-            live = [slot for slot in self.outputs if results[slot.label].requires_grad]
-            leaves = [given[slot.name] for slot in self.inputs]
-            outputs = [results[slot.label] for slot in live]
-            grads: Sequence[torch.Tensor | None] = [None] * len(leaves)
-            for again in (True, False) if retain else (False,):
-                if outputs:
-                    grads = torch.autograd.grad(
-                        outputs, leaves, [cotangents[s.label] for s in live], retain_graph=again, allow_unused=True
-                    )
-            gradients = {slot.label: grad for slot, grad in zip(self.inputs, grads, strict=True)}
-        return Outcome({label: t.detach() for label, t in results.items()}, gradients, given)
+        results = self.call(given, function)
+        gradients = self._gradients(results, given, cotangents, retain) if self.differentiable else {}
+        return Outcome({label: t.detach() for label, t in results.items()}, gradients)
+
+    def _gradients(
+        self,
+        results: Mapping[str, torch.Tensor],
+        given: Values,
+        cotangents: Mapping[str, torch.Tensor],
+        retain: bool = False,
+    ) -> dict[str, torch.Tensor | None]:
+        live = [slot.label for slot in self.outputs if results[slot.label].requires_grad]
+        leaves = [given[slot.name] for slot in self.inputs]
+        grads: Sequence[torch.Tensor | None] = [None] * len(leaves)
+        for again in (True, False) if retain else (False,):
+            if live:
+                outputs, weights = [results[label] for label in live], [cotangents[label] for label in live]
+                grads = torch.autograd.grad(outputs, leaves, weights, retain_graph=again, allow_unused=True)
+        return {slot.label: grad for slot, grad in zip(self.inputs, grads, strict=True)}
 
     def cotangents(self, results: Mapping[str, torch.Tensor], seed: int = 0) -> dict[str, torch.Tensor]:
         """Random cotangents for the outputs that take one."""
@@ -157,10 +159,10 @@ class Subject:
         }
 
 
-def op_arguments(parameters: tuple[Parameter, ...], values: Values, with_device: bool, device: Any) -> dict[str, Any]:
+def op_arguments(plan: OpPlan, values: Values, device: Any) -> dict[str, Any]:
     """The op's arguments by name from the schema's values; plain enough to be traced."""
     arguments: dict[str, Any] = {}
-    for parameter in parameters:
+    for parameter in plan.parameters:
         if not parameter.struct:
             arguments[parameter.name] = values[parameter.slots[0].name]
             continue
@@ -171,7 +173,7 @@ def op_arguments(parameters: tuple[Parameter, ...], values: Values, with_device:
                 node = node.setdefault(part, {})
             node[slot.leaf.path[-1]] = values[slot.name]
         arguments[parameter.name] = root
-    if with_device:
+    if plan.device_argument:
         arguments["device"] = device
     return arguments
 
@@ -182,11 +184,6 @@ def schema_value(slot: Slot, value: Any) -> Any:
         return value if isinstance(value, torch.Tensor) else kind_of(slot).convert("", slot, value)
     except ArgumentError:
         return value
-
-
-def same_layout(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, where no two elements share a place; else a contiguous one."""
-    return tensor.clone(memory_format=torch.preserve_format)
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import types
 from collections.abc import Iterator
 from typing import Any
 
 from ..op import WarpOp
+from ..rewrite.source import read
 from .report import place, suspicion
 
 OWN_ADJOINT = "the kernel's own adjoint"
@@ -18,15 +18,16 @@ def suspects_of(op: WarpOp, label: str) -> tuple[str, ...]:
     plan = op._plan
     if plan.gradient == "custom":
         assert op._backward is not None
-        given = op._backward.given
-        if isinstance(given, type(op)):
-            kernel = given._plan.kernel
-            return (f"{os.path.basename(kernel.file)}:{kernel.line}: `def {kernel.name}` (the option backward)",)
-        return (f"{_line_of(given)} (the registered backward)",)
+        if callable(op._backward.meaning):
+            return (f"{_line_of(op._backward.meaning)} (the registered backward)",)
+        given = plan.declaration.backward
+        given = given[0] if isinstance(given, tuple) else given
+        given = given.kernel if isinstance(given, WarpOp) else given
+        return (f"{_line_of(getattr(given, 'func', given))} (the option backward)",)
     if plan.gradient_why != OWN_ADJOINT:
         return (plan.gradient_why,)
     hazards = [h for h in plan.hazards if not h.arrays or label in h.arrays] or list(plan.hazards)
-    written = tuple(_custom_gradients(plan.kernel.kernel.func, set()))
+    written = tuple(_custom_gradients(plan.kernel.kernel, set()))
     if hazards or written:
         return (*(suspicion(h) for h in hazards[:3]), *written[:3])
     if plan.effects.opaque:
@@ -34,29 +35,18 @@ def suspects_of(op: WarpOp, label: str) -> tuple[str, ...]:
     return ("nothing in particular: no line of the kernel is known to have a wrong adjoint",)
 
 
-def _custom_gradients(function: Any, seen: set[int]) -> Iterator[str]:
+def _custom_gradients(owner: Any, seen: set[int]) -> Iterator[str]:
     """Gradients given by hand (``wp.func_grad``, ``adj_snippet``) for the functions that a kernel calls."""
-    code = getattr(function, "__code__", None)
-    if not isinstance(function, types.FunctionType) or code is None or id(function) in seen:
-        return
-    seen.add(id(function))
-    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
-    for name in (*code.co_names, *code.co_freevars):
-        called = function.__globals__.get(name)
-        if name in cells:
-            try:
-                called = cells[name].cell_contents
-            except ValueError:
-                continue
-        if isinstance(called, types.ModuleType) or called is None or not hasattr(called, "custom_grad_func"):
+    for called in read(owner).functions():
+        if id(called) in seen:
             continue
-        gradient: Any = getattr(called, "custom_grad_func", None)
-        inner = getattr(called, "func", None)
-        if gradient is not None:
-            yield f"{_line_of(gradient.func)} (the gradient given for '{name}' by wp.func_grad)"
-        elif getattr(called, "adj_native_snippet", None) is not None:
-            yield f"{_line_of(inner)} (the adj_snippet of '{name}')"
-        yield from _custom_gradients(inner, seen)
+        seen.add(id(called))
+        if called.custom_grad_func is not None:
+            yield f"{_line_of(called.custom_grad_func.func)} (the gradient given for '{called.key}' by wp.func_grad)"
+        elif called.adj_native_snippet is not None:
+            yield f"{_line_of(called.func)} (the adj_snippet of '{called.key}')"
+        if called.native_snippet is None:
+            yield from _custom_gradients(called, seen)
 
 
 def _line_of(function: Any) -> str:

@@ -7,24 +7,24 @@ mapped again where transforms are nested), but hidden.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
-import warp as wp
 
 from ..arguments.callbacks import asked_for
 from ..effects import analyse
 from ..errors import SignatureError
 from ..kernel.signature import inspect_kernel
 from ..plan.declaration import Declaration, Term
-from ..plan.model import OpPlan, Parameter, Slot
+from ..plan.model import OpPlan, Slot
 from ..plan.planner import plan_op
 from ..plan.sizes import Expr, name
 from ..private import warp_code, warp_types
 from ..rewrite.batch import UnbatchableError, batch_source
-from ..rewrite.source import Names, make_function, make_kernel, read
+from ..rewrite.source import Names, make_kernel, read
 
 MAX_RANK = 4
 """Dimensions of Warp's arrays and of its launches."""
@@ -81,14 +81,13 @@ def _batched_kernel(plan: OpPlan, arrays: tuple[Slot, ...]) -> Any:
         raise UnbatchableError("the kernel was made in a way of its own")
     source = read(kernel)
     labels = [slot.label for slot in plan.slots]
-    rewritten = batch_source(source, [s.label for s in arrays], labels, plan.effects.tid_rank or 0)
+    text, own, given = batch_source(source, [s.label for s in arrays], labels, plan.effects.tid_rank or 0)
     lifted = {slot.leaf.path for slot in arrays}
     annotations = {
         argument: _lifted_type(warp_type, (argument,), lifted)
         for argument, warp_type in warp_types.argument_types(kernel)
     }
-    function = make_function(source.code.func, rewritten.text, rewritten.name, {rewritten.warp: wp}, annotations)
-    return make_kernel(kernel, function, rewritten.name)
+    return make_kernel(kernel, text, own, given, annotations)
 
 
 def _lifted_type(warp_type: Any, path: tuple[str, ...], lifted: set[tuple[str, ...]]) -> Any:
@@ -139,23 +138,15 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
     dim: Any = (size,) if rank == 0 and not callable(launch) else None
     if dim is None:
         dim = _lifted_callable(launch, plan, batched, rank) if callable(launch) else (size, *launch)
-    own = plan.declaration
-    return Declaration(
-        signature="(batched)",
+    return plan.declaration.derive(
+        "(batched)",
         left=left,
         right=tuple(right),
         dim=dim,
         shapes=tuple(shapes),
         inits=tuple((slot.label, slot.init) for slot in plan.result_slots if slot.role == "output"),
         scratch=tuple(scratch),
-        sizes=own.sizes,
         optional=tuple(slot.label for slot in plan.arrays if slot.optional or slot.nullable),
-        nondiff=own.nondiff,
-        tensor_scalars=own.tensor_scalars,
-        null_with=own.null_with,
-        block_dim=own.block_dim,
-        tiled=own.tiled,
-        derived=True,
     )
 
 
@@ -170,18 +161,22 @@ def _lifted_callable(
 
     def lifted(**given: Any) -> tuple[int, ...]:
         sizes: list[int] = []
-        values = {}
+
+        def single(slot: Slot, value: Any) -> Any:
+            if slot.name not in batched or value is None:
+                return value
+            sizes.append(int(value.shape[0]))
+            return element(value)
+
         for parameter in plan.parameters:
-            value = given[parameter.name]
-            if parameter.struct:
-                for slot in parameter.slots:
-                    value = _element_field(value, slot, slot.name in batched, sizes)
-            elif parameter.slots[0].name in batched and value is not None:
-                sizes.append(int(value.shape[0]))
-                value = element(value)
-            values[parameter.name] = value
+            for slot in parameter.slots if parameter.struct else ():  # the namespaces are the call's own
+                *path, last = slot.leaf.path[1:]
+                owner = functools.reduce(getattr, path, given[parameter.name])
+                setattr(owner, last, single(slot, getattr(owner, last)))
+            if not parameter.struct:
+                given[parameter.name] = single(parameter.slots[0], given[parameter.name])
         try:
-            result = function(**asked_for(function, values))
+            result = function(**asked_for(function, given))
             dims = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         except Exception as error:  # whatever the user's function raises, the loop raises it again, or doesn't
             raise UnbatchableError("a callable needs data, or failed") from error
@@ -196,18 +191,6 @@ def element(value: torch.Tensor, dim: int = 0) -> torch.Tensor:
     shape, stride = list(value.shape), list(value.stride())
     del shape[dim], stride[dim]
     return torch.empty_strided(shape, stride, dtype=value.dtype, device="meta")
-
-
-def _element_field(root: Any, slot: Slot, batched: bool, sizes: list[int]) -> Any:
-    """``root`` with one field replaced by its element; the namespaces are the call's own, so they are changed."""
-    node = root
-    for part in slot.leaf.path[1:-1]:
-        node = getattr(node, part)
-    value = getattr(node, slot.leaf.path[-1])
-    if batched and value is not None:
-        sizes.append(int(value.shape[0]))
-        setattr(node, slot.leaf.path[-1], element(value))
-    return root
 
 
 # --- the decisions ----------------------------------------------------------------------------------------------------
@@ -231,8 +214,7 @@ def _with_decisions(made: OpPlan, plan: OpPlan) -> OpPlan:
             null_adjoint_safe=own.null_adjoint_safe and slot.null_adjoint_safe,
         )
     parameters = tuple(
-        Parameter(p.name, tuple(slots[s.name] for s in p.slots), p.struct, p.default, p.keyword_only)
-        for p in made.parameters
+        replace(parameter, slots=tuple(slots[s.name] for s in parameter.slots)) for parameter in made.parameters
     )
     return replace(
         made,

@@ -13,10 +13,13 @@ import torch
 
 from ..calls.packaged import pack_coded, unpack_coded
 from ..calls.traced import fake_backward, fake_forward
-from ..calls.ways import by_key, many
+from ..calls.ways import Ways, by_key, many
 from ..errors import ArgumentError
 from ..private.helper_op import HelperOp
 from .batched import element
+
+BATCHED = "v:"
+"""A step from an op to a hidden one begins so where it is the op over a batch; the arrays with a batch axis follow."""
 
 
 def carry(transforms: Any, what: str, values: tuple[Any, ...]) -> list[torch.Tensor]:
@@ -44,11 +47,15 @@ def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tu
             f"contract than {key}, or isn't there; import the module that makes it, or compile the graph again"
         )
     values = unpack_coded(kinds, tensors, ints, floats)
+    return along(ways, levels.split("|"), values), what, values
+
+
+def along(ways: Ways, path: list[str], values: tuple[Any, ...]) -> Any:
+    """The hidden op at the end of the path from an op to it, whose values are given."""
     found: Any = ways.transforms()
-    path = levels.split("|")
     for depth, level in enumerate(path):
         found = found.at(level, _values_at(found, path[depth:], values))
-    return found, what, values
+    return found
 
 
 def _values_at(transforms: Any, path: list[str], values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -57,8 +64,7 @@ def _values_at(transforms: Any, path: list[str], values: tuple[Any, ...]) -> tup
     names = transforms.plan.arguments
     found = dict(zip(names, values, strict=False))
     for level in path:
-        kind, _, listed = level.partition(":")
-        for name in listed.split(",") if kind == "v" else ():
+        for name in level.removeprefix(BATCHED).split(",") if level.startswith(BATCHED) else ():
             if isinstance(found.get(name), torch.Tensor):
                 found[name] = element(found[name])
     sizes = [slot.name for slot in inputs if slot.role == "size"]

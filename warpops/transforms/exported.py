@@ -14,53 +14,30 @@ import torch
 
 from ..calls.packaged import look_up, pack, unpack
 from ..calls.traced import check_exported, fake_public
-from ..calls.ways import many
-from ..errors import ArgumentError
+from ..calls.ways import Ways, many
 from ..private import torch_modes
 from ..private.helper_op import HelperOp
+from .carried import BATCHED, along
 
 
 def record(transforms: Any, values: tuple[Any, ...]) -> Any:
     """Call a batched op through ``warpops::_mapped``; ``transforms`` and ``values`` are the batched op's."""
-    root = transforms
-    levels: list[str] = []
-    while root.origin is not None:
-        levels.insert(0, ",".join(sorted(root.batched_names)))
-        root = root.origin
-    packed = pack(root.plan, values)
+    packed = pack(transforms.root.plan, values)
     if packed is None:
         return transforms.ways.call_public(values)
-    check_exported(root.ways)
-    results = mapped_op(f"{root.ways.name} {'|'.join(levels)} {root.ways.schema}", *packed)
+    root: Ways = transforms.root
+    check_exported(root)
+    levels = "|".join(level.removeprefix(BATCHED) for level in transforms.levels)
+    results = mapped_op(f"{root.name} {levels} {root.schema}", *packed)
     return tuple(results) if len(transforms.plan.results) != 1 else results[0]
 
 
 def _find(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> tuple[Any, tuple[Any, ...]]:
     """The batched op and its values."""
-    from .batched import element
-
     name, levels, schema = op.split(" ", 2)
     ways = look_up(name, schema)
-    root: Any = ways.transforms()
-    values = unpack(root.plan, tensors, ints, floats)
-    names = [set(level.split(",")) for level in levels.split("|")]
-    single = []
-    for slot, value in zip(root.plan.inputs, values, strict=False):
-        for level in names:
-            if slot.name in level:
-                value = element(value)
-        single.append(value)
-    given: tuple[Any, ...] = (*single, *values[len(single) :])
-    found = root
-    for level in names:
-        batched = found.batched(given, [None] * len(given), level)
-        if batched is None:
-            raise ArgumentError(
-                f"{name}: a program was exported with vmap as one launch, which the kernel as it is now has no room for "
-                f"(Warp's arrays have four axes at most); export the program again"
-            )
-        found, given = batched, values
-    return found, values
+    values = unpack(ways.plan, tensors, ints, floats)
+    return along(ways, [f"{BATCHED}{level}" for level in levels.split("|")], values), values
 
 
 def _run(op: str, tensors: list[Any], ints: list[Any], floats: list[Any]) -> list[torch.Tensor]:

@@ -5,27 +5,16 @@ Both have a ``setup_context``, which torch.func asks for, and hand vmap to the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..arguments.handle import alive, check_unchanged
-from ..arguments.ran import check_ran, latest_ran
+from ..arguments.ran import latest_ran
 from ..calls.copies import copy_of
 from ..calls.own_backward import custom_backward
 from ..calls.special import refuse_gradient
 from ..calls.ways import many, one_or_many
-
-
-def checker(ways: Any) -> Callable[[Any], None]:
-    """Compares what a program did for a derivative, just now, with what it did for the values that a node is of."""
-
-    def again(ctx: Any) -> None:
-        if ways.plan.runs_again:
-            check_ran(ways.name, ctx.ran)
-
-    return again
 
 
 def make_forward(transforms: Any) -> Any:
@@ -38,7 +27,6 @@ def make_forward(transforms: Any) -> Any:
     silent = [i for i, s in enumerate(plan.returned) if not s.differentiable or s.role == "scratch"]
     mutated = [i for i, s in enumerate(plan.inputs) if s.role == "mutated"]
     given = len(arguments)
-    again = checker(transforms.ways)
     names = [s.name for s in plan.returned]
 
     class Forward(torch.autograd.Function):
@@ -88,7 +76,7 @@ def make_forward(transforms: Any) -> Any:
             found = transforms.backward_function.apply(
                 *values, *(order[s.name] for s in plan.kept), *outputs[len(kept) :], *live, needs
             )
-            again(ctx)
+            transforms.check_again(ctx)
             return (*plan.spread(found), *(None for _ in mutated))
 
         @staticmethod
@@ -105,7 +93,7 @@ def make_forward(transforms: Any) -> Any:
             tangent = transforms.tangent(tuple(values), frozenset(active), "jvp")
             named = dict(zip([*names, *arguments], [*saved[tensors:], *values], strict=True))
             found = tangent.call(named, active)
-            again(ctx)
+            transforms.check_again(ctx)
             return one_or_many(tuple(found.get(s.name) for s in plan.returned))
 
         @staticmethod
@@ -120,7 +108,6 @@ def make_backward(transforms: Any) -> Any:
     plan = transforms.plan
     arguments = plan.arguments
     positions = plan.gradient_places
-    again = checker(transforms.ways)
     known = [*arguments, *(slot.name for slot in plan.kept)]
     last = len(known)
     """Where what the launch left in given arrays begins."""
@@ -161,24 +148,20 @@ def make_backward(transforms: Any) -> Any:
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             values = saved(ctx)
+            asked = [bool(need) for need in ctx.needs_input_grad]
             active = {s.name: g for s, g in zip(plan.gradients, grads, strict=True) if g is not None}
             result: list[Any] = [None] * (first + len(plan.cotangents) + 1)
             if not active:
                 return tuple(result)
-            given = dict(zip(known, values, strict=False))
-            cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
-            cotangents = {s: v for s, v in cotangents.items() if v is not None}
-            tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
-            if any(ctx.needs_input_grad[first : first + len(plan.cotangents)]):
-                found = tangent.call(given, active)
-                again(ctx)
-                for k, slot in enumerate(plan.cotangents):
-                    if ctx.needs_input_grad[first + k]:
-                        result[first + k] = found.get(slot.name)
-            wanted = frozenset(arguments[p] for p in positions if ctx.needs_input_grad[p])
+            if any(asked[first:]):
+                tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "double backward")
+                found = tangent.call(dict(zip(known, values, strict=False)), active)
+                transforms.check_again(ctx)
+                for place, slot in enumerate(plan.cotangents, first):
+                    result[place] = found.get(slot.name) if asked[place] else None
+            wanted = frozenset(arguments[p] for p in positions if asked[p])
             if wanted:
-                found = tangent.gradient(given, active, cotangents, wanted)
-                again(ctx)
+                found = second(ctx, values, active, "double backward", wanted)
                 for position in positions:
                     result[position] = found.get(arguments[position])
             return tuple(result)
@@ -192,16 +175,10 @@ def make_backward(transforms: Any) -> Any:
             made: dict[str, Any] = {}
             if any(t is not None for t in moved):
                 found = transforms.backward_function.apply(*values[:first], *moved, ctx.needs)
-                again(ctx)
+                transforms.check_again(ctx)
                 made = {s.name: g for s, g in zip(plan.gradients, found, strict=True) if g is not None}
             if active:
-                given = dict(zip(known, values, strict=False))
-                cotangents = {s.name: values[first + k] for k, s in enumerate(plan.cotangents)}
-                cotangents = {s: v for s, v in cotangents.items() if v is not None}
-                tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), "jvp of the backward")
-                found = tangent.gradient(given, active, cotangents, wanted)
-                again(ctx)
-                for slot, grad in found.items():
+                for slot, grad in second(ctx, values, active, "jvp of the backward", wanted).items():
                     made[slot] = made[slot] + grad if slot in made else grad
             for slot, position in zip(plan.gradients, positions, strict=True):
                 if slot.name in wanted and slot.name not in made and values[position] is not None:
@@ -211,6 +188,17 @@ def make_backward(transforms: Any) -> Any:
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
             return transforms.map_backward(info, in_dims, values)
+
+    def second(
+        ctx: Any, values: list[Any], active: dict[str, Any], what: str, wanted: frozenset[str]
+    ) -> dict[str, Any]:
+        """The derivative of the gradients along ``active``, by the inputs."""
+        given = dict(zip(known, values, strict=False))
+        cotangents = {s.name: v for s, v in zip(plan.cotangents, values[first:], strict=True) if v is not None}
+        tangent = transforms.tangent(tuple(values[: len(arguments)]), frozenset(active), what)
+        found: dict[str, Any] = tangent.gradient(given, active, cotangents, wanted)
+        transforms.check_again(ctx)
+        return found
 
     def saved(ctx: Any) -> list[Any]:
         values: list[Any] = [None] * (first + len(plan.cotangents))

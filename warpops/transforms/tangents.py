@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,22 +29,15 @@ from ..private import torch_modes, warp_code, warp_source
 from ..rewrite.source import Names
 from ..rewrite.tangent import tangent_kernel
 from ..rewrite.tangent_scope import MixedArraysError, TangentError
-
-
-@dataclass(frozen=True)
-class TangentPlan:
-    """The plan of a tangent op, and what its arguments and results stand for."""
-
-    plan: OpPlan
-    twins: Mapping[str, str]
-    """By a slot of the op: the slot of the tangent op that is its tangent."""
+from ..rewrite.trees import targets
 
 
 class Tangent:
     """The tangent op of one op, for the inputs that have a tangent."""
 
-    def __init__(self, transforms: Any, plan: OpPlan, made: TangentPlan) -> None:
-        self.transforms, self.twins = transforms, made.twins
+    def __init__(self, transforms: Any, plan: OpPlan, twins: Mapping[str, str]) -> None:
+        """``twins``: by a slot of the op, the slot of the tangent op that is its tangent."""
+        self.transforms, self.twins = transforms, twins
         self.results = [slot.name for slot in plan.cotangents]
 
     def call(self, values: Mapping[str, Any], tangents: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +47,7 @@ class Tangent:
             values: the op's arguments by schema name, and the results that the tangent follows from (``OpPlan.extremes``).
             tangents: those of its inputs.
         """
-        returned = self._returned(self._arguments(values, tangents))
+        returned = self._by_name(self.transforms.forward(self._arguments(values, tangents)))
         return {slot: returned[self.twins[slot]] for slot in self.results}
 
     def both(
@@ -68,10 +61,9 @@ class Tangent:
             below: values and tangents are of dual numbers, so that the innermost transform doesn't follow them.
         """
         arguments = self._arguments(values, tangents)
-        if not below or torch_modes.followed_further_out(arguments):
-            returned = self._returned(arguments)
-        else:  # past what torch.func does for an autograd function
-            returned = self._by_name(self.transforms.run_forward(arguments))
+        past = below and not torch_modes.followed_further_out(arguments)  # what torch.func does for autograd functions
+        run = self.transforms.run_forward if past else self.transforms.forward
+        returned = self._by_name(run(arguments))
         return returned, {slot: returned[self.twins[slot]] for slot in self.results}
 
     def gradient(
@@ -93,22 +85,16 @@ class Tangent:
         if plan.gradient != "adjoint":
             refuse_gradient(transforms.ways)
         arguments = self._arguments(values, tangents)
-        kept: list[Any] = []
         left: list[Any] = []
         if plan.kept or plan.written_back:
             launched = self._arguments(values, tangents)
-            returned = dict(zip(plan.arguments, launched, strict=True)) | self._returned(launched)
-            kept = [returned[slot.name] for slot in plan.kept]
-            left = [returned[slot.name] for slot in plan.written_back]
+            returned = dict(zip(plan.arguments, launched, strict=True)) | self._by_name(transforms.forward(launched))
+            left = [returned[slot.name] for slot in (*plan.kept, *plan.written_back)]
         own = {self.twins[slot]: value for slot, value in cotangents.items()}
         needs = [slot.name in wanted for slot in plan.gradients]
-        found = transforms.backward_function.apply(
-            *arguments, *kept, *left, *(own.get(slot.name) for slot in plan.cotangents), needs
-        )
+        cotangents_of = (own.get(slot.name) for slot in plan.cotangents)
+        found = transforms.backward_function.apply(*arguments, *left, *cotangents_of, needs)
         return {slot.name: grad for slot, grad in zip(plan.gradients, found, strict=True) if slot.name in wanted}
-
-    def _returned(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        return self._by_name(self.transforms.forward(arguments))
 
     def _by_name(self, returned: Any) -> dict[str, Any]:
         return {s.name: value for s, value in zip(self.transforms.plan.returned, many(returned), strict=False)}
@@ -124,8 +110,8 @@ class Tangent:
         return tuple(given[name] for name in self.transforms.plan.arguments)
 
 
-def tangent_plan(plan: OpPlan, active: frozenset[str], *, values: bool = False) -> TangentPlan:
-    """The plan of the tangent op of a concrete op.
+def tangent_plan(plan: OpPlan, active: frozenset[str], *, values: bool = False) -> tuple[OpPlan, Mapping[str, str]]:
+    """The plan of the tangent op of a concrete op, and the slot of it that is a slot's tangent.
 
     Args:
         plan: the op's.
@@ -143,7 +129,7 @@ def tangent_plan(plan: OpPlan, active: frozenset[str], *, values: bool = False) 
         return _plan(plan, None, values)
 
 
-def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> TangentPlan:
+def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> tuple[OpPlan, Mapping[str, str]]:
     """``active``: None for all float arrays."""
     names = Names({*(s.name for s in plan.slots), *(s.label for s in plan.slots)})
     twins = {s.name: names.fresh(f"tangent_{s.name}") for s in plan.arrays if _has_twin(s, active)}
@@ -151,9 +137,8 @@ def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> TangentP
     if plan.kernel.program:
         tangents = {label: twin for label, twin in by_label.items() if twin is not None}
         zero = frozenset(s.label for s in plan.fresh if s.init != "empty")
-        return TangentPlan(
-            plan.kernel.kernel.tangent(tangents, zero).plan(_declaration(plan, twins, frozenset(), frozenset())), twins
-        )
+        program = plan.kernel.kernel.tangent(tangents, zero)
+        return program.plan(_declaration(plan, twins, frozenset(), frozenset())), twins
     dropped = frozenset[str]() if values else _dropped(plan)
     written = frozenset(s.label for s in plan.arrays if s.role == "output")
     extremes = frozenset(s.label for s in plan.extremes)
@@ -165,7 +150,7 @@ def _plan(plan: OpPlan, active: frozenset[str] | None, values: bool) -> TangentP
         raise TangentError(str(error)) from error
     # A twin is null where its array is, which the kernel asks.
     slots = tuple(replace(s, unasked=()) if s.label in twins.values() else s for s in made.slots)
-    return TangentPlan(replace(made, slots=slots), twins)
+    return replace(made, slots=slots), twins
 
 
 def why_none(plan: OpPlan) -> str | None:
@@ -212,30 +197,22 @@ def _is_constant(slot: Slot) -> bool:
 
 def _dropped(plan: OpPlan) -> frozenset[str]:
     """Outputs that the kernel only stores to: nobody asks the tangent kernel for them."""
-    tree = warp_source.tree_of(plan.kernel.kernel)
-    stores: dict[str, int] = {}
-    for node in ast.walk(tree):
-        target: ast.expr | None = None
-        if isinstance(node, (ast.Assign, ast.AugAssign)):
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(node, ast.AugAssign) and not isinstance(node.op, (ast.Add, ast.Sub)):
-                continue
-            target = target.value if isinstance(target, ast.Subscript) else None
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            called = node.value.func
-            if getattr(called, "attr", getattr(called, "id", "")) in ("atomic_add", "atomic_sub"):
-                target = node.value.args[0] if node.value.args else None
-        if isinstance(target, ast.Name):
-            stores[target.id] = stores.get(target.id, 0) + 1
-    uses: dict[str, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            uses[node.id] = uses.get(node.id, 0) + 1
-    return frozenset(
-        s.label
-        for s in plan.arrays
-        if s.role == "output" and not s.saved and stores.get(s.label) and stores[s.label] == uses.get(s.label)
-    )
+    nodes = list(ast.walk(warp_source.tree_of(plan.kernel.kernel)))
+    names = [n for n in nodes if isinstance(n, ast.Name)]
+    arrays = {id(array) for node in nodes for array in _stored_to(node)}
+    stored = {n.id for n in names if id(n) in arrays} - {n.id for n in names if id(n) not in arrays}
+    return frozenset(s.label for s in plan.arrays if s.role == "output" and not s.saved and s.label in stored)
+
+
+def _stored_to(node: ast.AST) -> list[ast.expr]:
+    """The array that a statement stores to or adds to."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        called = node.value.func
+        adds = getattr(called, "attr", getattr(called, "id", "")) in ("atomic_add", "atomic_sub")
+        return node.value.args[:1] if adds else []
+    if isinstance(node, ast.Assign) or (isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub))):
+        return [target.value for target in targets(node) if isinstance(target, ast.Subscript)]
+    return []
 
 
 # --- the declaration --------------------------------------------------------------------------------------------------
@@ -245,67 +222,56 @@ def _declaration(
     plan: OpPlan, twins: Mapping[str, str], dropped: frozenset[str], extremes: frozenset[str]
 ) -> Declaration:
     """What a user would have declared for the tangent kernel. ``extremes`` are given as the op left them."""
-    own = plan.declaration
     taken = Names(
-        {n for s in plan.slots for n in (s.name, s.label)} | set(twins.values()) | plan.size_names | set(own.sizes)
+        {n for s in plan.slots for n in (s.name, s.label)}
+        | {*twins.values(), *plan.size_names, *plan.declaration.sizes}
     )
     dims = {s.name: _dims(s, taken, s.name in twins) for s in plan.arrays}
-    left, right, scratch = [], [], []
+    mutated = frozenset(s.label for s in plan.mutated)
+
+    def labels(slot: Slot, left_out: frozenset[str] = frozenset()) -> list[str]:
+        """An array and its tangent."""
+        return [n for n in (slot.label, twins.get(slot.name)) if n is not None and n not in left_out]
+
+    left: list[Term] = []
+    right: list[Term] = []
+    scratch: list[Term] = []
     shapes: list[tuple[str, Any]] = []
     inits: list[tuple[str, str | float]] = []
     for slot in plan.arrays:
+        shape = None if callable(slot.shape) else slot.shape
         if slot.label in extremes:
-            left.append(Term(slot.label, None if callable(slot.shape) else slot.shape))
-            continue
-        both = [slot.label, *([twins[slot.name]] if slot.name in twins else [])]
-        for label in both if slot.role != "mutated" else both[1:]:
-            if slot.is_input:
-                left.append(Term(label, dims[slot.name]))
-            elif slot.role == "scratch":
-                if slot.shape is None or callable(slot.shape):
-                    raise TangentError("the shape of scratch is computed")
-                scratch.append(Term(label, slot.shape))
+            left.append(Term(slot.label, shape))
+        elif slot.is_input:
+            left += [Term(label, dims[slot.name]) for label in labels(slot, mutated)]
+        elif slot.role == "scratch":
+            if shape is None:
+                raise TangentError("the shape of scratch is computed")
+            scratch += [Term(label, shape) for label in labels(slot)]
     for slot in (*plan.result_slots, *plan.mutated):
-        gone = dropped | extremes
-        both = [slot.label] if slot.label not in gone and slot.role != "mutated" else []
-        for label in [*both, *([twins[slot.name]] if slot.name in twins else [])]:
+        for label in labels(slot, dropped | extremes | mutated):
             if slot.changes:
                 right.append(Term(label, dims[slot.name]))
                 continue
             if callable(slot.shape):
-                right.append(Term(label))
                 shapes.append((label, _own_arguments(slot.shape, plan)))
-            else:
-                right.append(Term(label, tuple(slot.shape or ())))
+            right.append(Term(label, None if callable(slot.shape) else slot.shape or ()))
             inits.append((label, slot.init if label == slot.label or slot.init == "empty" else "zeros"))
+    given = [label for slot in plan.inputs if slot.optional for label in labels(slot)]
+    made = [label for slot in plan.arrays if slot.nullable for label in labels(slot)]
     constant = [twins[s.name] for s in plan.inputs if _is_constant(s) and s.name in twins]
-    launch = plan.extents.launch
-    return Declaration(
-        signature="(tangent)",
+    own, launch = plan.declaration, plan.extents.launch
+    return own.derive(
+        "(tangent)",
         left=tuple(left),
         right=tuple(right),
         dim=_own_arguments(launch, plan) if callable(launch) else launch,
         shapes=tuple(shapes),
         inits=tuple(inits),
-        mutates=own.mutates if own.mutates else tuple(s.label for s in plan.mutated),
+        mutates=own.mutates or tuple(s.label for s in plan.mutated),
         scratch=tuple(scratch),
-        sizes=own.sizes,
-        optional=(
-            *(n for s in plan.inputs if s.optional for n in (s.label, twins.get(s.name)) if n is not None),
-            *(
-                n
-                for s in plan.arrays
-                if s.nullable
-                for n in (s.label, twins.get(s.name))
-                if n in [t.name for t in right]
-            ),
-        ),
+        optional=(*given, *(label for label in made if label in [term.name for term in right])),
         nondiff=tuple(dict.fromkeys((*own.nondiff, *sorted(extremes), *constant))),
-        tensor_scalars=own.tensor_scalars,
-        null_with=own.null_with,
-        block_dim=own.block_dim,
-        tiled=own.tiled,
-        derived=True,
     )
 
 

@@ -14,25 +14,24 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..arguments.ran import latest_ran, note_all
+from ..arguments.ran import check_ran, latest_ran, note_all
 from ..calls.special import refuse_mutation, refuse_numbers
 from ..calls.traced import fake_forward
-from ..calls.ways import Ways, many, one_or_many
+from ..calls.ways import OwnBackward, Ways, many, one_or_many
 from ..errors import ArgumentError, GradientError, GradientWarning, SignatureError
+from ..plan.model import OpPlan
 from ..private import locks, torch_modes
 from ..private.warp_code import unless_built
 from ..register.registration import hidden_registration
 from ..rewrite.batch import UnbatchableError
 from ..rewrite.tangent_scope import TangentError
 from .batched import batched_plan, element
-from .carried import carry
+from .carried import BATCHED, carry
 from .dims import batch_dims, empty_like, stacked, to_front, without
 from .exported import record
 from .functions import make_backward, make_forward
 from .own_rules import mapped_backward, mapped_results
 from .tangents import Tangent, refused, tangent_plan, unbuilt
-
-VmapRule = Callable[..., tuple[Any, Any]]
 
 _lock = locks.reentrant()
 
@@ -44,16 +43,13 @@ class Transforms:
         self,
         ways: Ways,
         registration: Any = None,
-        origin: Transforms | None = None,
-        batched: frozenset[str] = frozenset(),
         root: Ways | None = None,
         levels: tuple[str, ...] = (),
     ) -> None:
-        """Of an op; of a hidden one, with the ``registration`` that it holds. ``origin`` is the op whose arrays ``batched``
-        have no batch axis; ``root`` the op that a user made, and ``levels`` the way from it to this one: ``v:`` and the arrays
-        with a batch axis, ``d:`` and the inputs with a tangent (``f:`` where the results come too)."""
+        """Of an op; of a hidden one, with the ``registration`` that it holds. ``root`` is the op that a user made, ``levels`` the
+        way from it to this one: ``v:`` and the arrays with a batch axis, ``d:`` and the inputs with a tangent (``f:`` where
+        the results come too)."""
         self.ways, self.plan, self.name = ways, ways.plan, ways.name
-        self.origin, self.batched_names = origin, batched
         self.path: str = ways.key if registration is None else registration.name
         self.root, self.levels = root or ways, levels
         self.lease = ways.lease()
@@ -71,8 +67,8 @@ class Transforms:
                 self.refuse_mutation()
             refuse_mutation(self.ways, arguments)
         refuse_numbers(self.ways, arguments)
-        if self.fused and (tangents := self._tangents_of(arguments)):
-            return self._call_dual(arguments, tangents)
+        if self.fused and (found := self._call_dual(arguments)) is not None:
+            return found
         return one_or_many(many(self.forward(arguments))[: len(self.plan.results)])
 
     @property
@@ -81,33 +77,31 @@ class Transforms:
         plain = self.plan.gradient == "adjoint" and self.ways.vmap is None
         return plain and not self.plan.mutated and not self.plan.extremes
 
-    def _tangents_of(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """What the inputs carry at the current level of forward mode; nothing under vmap, where it can't be seen, nor where a
-        gradient may be taken at the same level: it has a tangent too, so that autograd has to see the dual numbers."""
+    def _call_dual(self, arguments: tuple[Any, ...]) -> Any:
+        """The op of dual numbers at the current level of forward mode: one launch gives values and tangents. None where there
+        are none; under vmap, where they can't be seen; where a gradient may be taken at the same level: it has a tangent
+        too, so that autograd has to see the dual numbers."""
         if torch_modes.forward_ad._current_level < 0 or torch_modes.is_vmapped(arguments):
-            return {}
+            return None
         if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in arguments):
-            return {}
-        unpack: Any = forward_ad.unpack_dual
-        found = {}
-        for slot, value in zip(self.plan.inputs, arguments, strict=False):
-            if slot.differentiable and isinstance(value, torch.Tensor):
-                tangent = unpack(value).tangent
-                if tangent is not None:
-                    found[slot.name] = tangent
-        return found
-
-    def _call_dual(self, arguments: tuple[Any, ...], tangents: dict[str, Any]) -> Any:
-        """The op of dual numbers: one launch gives values and tangents."""
+            return None
         unpack: Any = forward_ad.unpack_dual
         make: Any = forward_ad.make_dual
-        plain = tuple(unpack(v).primal if isinstance(v, torch.Tensor) else v for v in arguments)
-        tangent = self.tangent(plain, frozenset(tangents), "jvp", results=True)
-        values, found = tangent.both(dict(zip(self.plan.arguments, plain, strict=True)), tangents, below=True)
-        made = tuple(
-            make(values[s.name], found[s.name]) if s.name in found else values[s.name] for s in self.plan.result_slots
-        )
-        return made if len(made) != 1 else made[0]
+        unpacked = [unpack(v) if isinstance(v, torch.Tensor) else (v, None) for v in arguments]
+        given = zip(self.plan.inputs, unpacked, strict=False)
+        active = {slot.name: t for slot, (_, t) in given if slot.differentiable and t is not None}
+        if not active:
+            return None
+        plain = tuple(value for value, _ in unpacked)
+        tangent = self.tangent(plain, frozenset(active), "jvp", results=True)
+        values, found = tangent.both(dict(zip(self.plan.arguments, plain, strict=True)), active, below=True)
+        values |= {name: make(values[name], t) for name, t in found.items()}
+        return one_or_many(tuple(values[slot.name] for slot in self.plan.result_slots))
+
+    def check_again(self, ctx: Any) -> None:
+        """Compare what a program did for a derivative, just now, with what it did for the values that a node is of."""
+        if self.plan.runs_again:
+            check_ran(self.name, ctx.ran)
 
     def forward(self, arguments: tuple[Any, ...]) -> Any:
         """The raw forward, differentiable; what mutated arrays hold before goes with it."""
@@ -142,22 +136,29 @@ class Transforms:
             found = self._tangents.get(key)
             if found is None:
                 try:
-                    made = tangent_plan(instance.plan, active, values=results)
+                    made, twins = tangent_plan(instance.plan, active, values=results)
+                    unless_built(made.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
                     types = [slot.leaf.type_name for slot in instance.plan.slots]
-                    unless_built(made.plan.kernel.kernel, partial(unbuilt, self.name, what, instance.plan.kernel))
-                    registration = hidden_registration(made.plan, self.name, (self.path, level, types), Transforms)
+                    transforms = self._hidden(made, level, (self.path, level, types))
                 except (TangentError, SignatureError) as error:
                     raise refused(self.name, what, error) from error
-                levels = (*self.levels, level)
-                transforms = Transforms(registration.ways, registration, root=self.root, levels=levels)
-                found = self._tangents[key] = Tangent(transforms, instance.plan, made)
-                for hazard in made.plan.hazards[:1] if not instance.plan.hazards else ():
+                found = self._tangents[key] = Tangent(transforms, instance.plan, twins)
+                for hazard in made.hazards[:1] if not instance.plan.hazards else ():
                     warnings.warn(
                         f"{self.name}: second derivatives may be wrong: {hazard.advised} ({hazard.site} of the tangent kernel)",
                         GradientWarning,
                         stacklevel=2,
                     )
         return found
+
+    def _hidden(
+        self, plan: OpPlan, level: str, identity: tuple[Any, ...], backward: OwnBackward | None = None
+    ) -> Transforms:
+        """The op of a plan that was made of this one's, one level further on."""
+        registration = hidden_registration(plan, self.name, identity, Transforms, backward)
+        made = Transforms(registration.ways, registration, self.root, (*self.levels, level))
+        registration.lease.transforms = made  # for transforms that it meets by itself: it knows where it is from
+        return made
 
     def at(self, level: str, values: tuple[Any, ...]) -> Transforms:
         """The hidden op one level further on."""
@@ -167,7 +168,11 @@ class Transforms:
             tangent: Transforms = self.tangent(values, names, "a compiled derivative", results=kind == "f").transforms
             return tangent
         found = self.batched(values, [None] * len(values), set(names))
-        assert found is not None
+        if found is None:
+            raise ArgumentError(
+                f"{self.root.name}: a program was exported with vmap as one launch, which the kernel as it is now has no "
+                f"room for (Warp's arrays have four axes at most); export the program again"
+            )
         return found
 
     def run_forward(self, values: tuple[Any, ...]) -> Any:
@@ -186,48 +191,51 @@ class Transforms:
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
-    def map_forward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The vmap rule of the forward."""
+    def map_forward(
+        self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...], *, public: bool = False
+    ) -> tuple[Any, Any]:
+        """The vmap rule of the forward. ``public``: of the op itself, by operators alone, so that it can be traced."""
         if self.plan.mutated:
             self.refuse_mutation()
-        if self.ways.vmap is not None:
-            return self._own_rule(self.ways.vmap, info, in_dims, values)
-        return self._map_kernel(info, in_dims, values)
+        if public:
+            refuse_numbers(self.ways, values)
+        if self.ways.vmap is None:
+            return self._map_kernel(info, in_dims, values, public)
+        found = self.ways.vmap(info, tuple(in_dims), *values)
+        outputs, out_dims = mapped_results(self.name, self.plan, info.batch_size, found)
+        count, scratch = len(self.plan.results), self.plan.scratch
+        if public or not scratch:
+            return outputs, out_dims
+        if count == 1:
+            outputs, out_dims = (outputs,), (out_dims,)
+        rest: tuple[Any, ...] = (None,) * len(scratch)
+        if any(slot.saved for slot in scratch) and self.plan.gradient == "adjoint":
+            again, _ = self._map_kernel(info, in_dims, values, public)  # for the scratch that backward needs
+            rest = tuple(again[count:])
+        return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
 
-    def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
+    def _map_kernel(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...], public: bool) -> tuple[Any, Any]:
         dims = batch_dims(in_dims, values)
         names = self._names(values, dims)
         batched = self.batched(values, dims, names)
         if batched is not None:
             try:
-                results = batched.forward_function.apply(*self._lead(values, dims, names, info.batch_size))
+                moved = self._lead(values, dims, names, info.batch_size)
+                return stacked(batched._raw_or_public(moved, public))
             except (ArgumentError, UnbatchableError):
                 # A wrong argument is told by the loop, in the sizes of one element.
                 pass
-            else:
-                return stacked(results)
         if info.batch_size == 0:
             return self._empty_forward(dims, values)
-        return self._loop(self.forward_function.apply, info.batch_size, dims, values)
+        return self._loop(lambda *one: self._raw_or_public(one, public), info.batch_size, dims, values)
 
-    def map_public(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The vmap rule of the public op: of operators alone, so that it can be traced."""
-        if self.plan.mutated:
-            self.refuse_mutation()
-        refuse_numbers(self.ways, values)
-        if self.ways.vmap is not None:
-            return mapped_results(self.name, self.plan, info.batch_size, self.ways.vmap(info, tuple(in_dims), *values))
-        dims = batch_dims(in_dims, values)
-        names = self._names(values, dims)
-        batched = self.batched(values, dims, names)
-        if batched is None and info.batch_size == 0:
-            return self._empty_forward(dims, values)
-        if batched is None:
-            return self._loop(lambda *one: self.ways.call_public(one), info.batch_size, dims, values)
-        moved = self._lead(values, dims, names, info.batch_size)
-        if torch_modes.lowering_export() and not torch_modes.is_vmapped(moved):
-            return stacked(record(batched, moved))
-        return stacked(batched.ways.call_public(moved))
+    def _raw_or_public(self, arguments: tuple[Any, ...], public: bool) -> Any:
+        """The forward function, or the public op."""
+        if not public:
+            return self.forward_function.apply(*arguments)
+        if self.levels and torch_modes.lowering_export() and not torch_modes.is_vmapped(arguments):
+            return record(self, arguments)
+        return self.ways.call_public(arguments)
 
     def map_backward(self, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
         """The vmap rule of the backward: every gradient has the batch axis, those of inputs without one too."""
@@ -286,29 +294,24 @@ class Transforms:
                 self._batched[key] = self._make_batched(instance.plan, key[1], values)
             return self._batched[key]
 
-    def _make_batched(self, plan: Any, names: frozenset[str], values: tuple[Any, ...]) -> Transforms | None:
+    def _make_batched(self, plan: OpPlan, names: frozenset[str], values: tuple[Any, ...]) -> Transforms | None:
         try:
             made = batched_plan(plan, names)
-            identity = (self.path, sorted(names), [slot.leaf.type_name for slot in made.slots])
             backward = mapped_backward(self.ways, names) if plan.gradient == "custom" else None
-            registration = hidden_registration(made, self.name, identity, Transforms, backward)
+            identity = (self.path, sorted(names), [slot.leaf.type_name for slot in made.slots])
+            batched = self._hidden(made, f"{BATCHED}{','.join(sorted(names))}", identity, backward)
         except UnbatchableError:
             return None
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
         if device.type in ("cpu", "cuda"):
             try:
-                registration.instances.only.launcher.preload(device)  # type: ignore[union-attr]
+                batched.ways.instances.only.launcher.preload(device)  # type: ignore[union-attr]
             except Exception as error:  # whatever Warp's code generation and compilers raise
                 warnings.warn(
                     f"{self.name}: Warp can't compile the kernel that vmap would launch once, so vmap loops: {error}",
                     stacklevel=2,
                 )
                 return None
-        levels = (*self.levels, f"v:{','.join(sorted(names))}")
-        batched = Transforms(registration.ways, registration, self, names, self.root, levels)
-        registration.lease.transforms = (
-            batched  # for a vmap that the hidden op meets by itself: it knows where it is from
-        )
         return batched
 
     def _loop(
@@ -342,26 +345,9 @@ class Transforms:
         device = next(v.device for v in values if isinstance(v, torch.Tensor))
         named = dict(zip(self.plan.arguments, values, strict=True))
         sources = [named[s.name] for s in self.plan.gradients if named[s.name] is not None]
-        made = tuple(
-            # No element, so no value; but a graph behind it, as behind any result.
-            sum((0.0 * v.sum().to(r.dtype) for v in sources), torch.empty((0, *r.shape), dtype=r.dtype, device=device))
-            if slot.differentiable
-            else torch.empty((0, *r.shape), dtype=r.dtype, device=device)
-            for slot, r in zip(self.plan.returned, many(found), strict=True)
-        )
-        return stacked(one_or_many(made))
-
-    def _own_rule(self, rule: VmapRule, info: Any, in_dims: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The rule given to ``register_vmap``; scratch that backward needs comes from a launch of its own."""
-        found = rule(info, tuple(in_dims), *values)
-        outputs, out_dims = mapped_results(self.name, self.plan, info.batch_size, found)
-        count, scratch = len(self.plan.results), self.plan.scratch
-        if not scratch:
-            return outputs, out_dims
-        if count == 1:
-            outputs, out_dims = (outputs,), (out_dims,)
-        rest: tuple[Any, ...] = (None,) * len(scratch)
-        if any(slot.saved for slot in scratch) and self.plan.gradient == "adjoint":
-            again, _ = self._map_kernel(info, in_dims, values)
-            rest = tuple(again[count:])
-        return (*outputs, *rest), (*out_dims, *(None if r is None else 0 for r in rest))
+        made = []
+        for slot, r in zip(self.plan.returned, many(found), strict=True):
+            made.append(torch.empty((0, *r.shape), dtype=r.dtype, device=device))
+            if slot.differentiable:  # no element, so no value; but a graph behind it, as behind any result
+                made[-1] = sum((0.0 * v.sum().to(r.dtype) for v in sources), made[-1])
+        return stacked(one_or_many(tuple(made)))
