@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from .arguments.call import measure
 from .arguments.callbacks import callback_arguments
 from .calls.ways import Asked, OwnBackward, many
 from .errors import ArgumentError, SignatureError
+from .frozen import frozen
 from .kernel.signature import Leaf, inspect_kernel
 from .op import WarpOp
 from .plan.declaration import Declaration, declare
@@ -17,7 +18,7 @@ from .plan.model import OpPlan
 from .private import warp_types
 
 
-@dataclass(frozen=True)
+@frozen
 class Meanings:
     """What the backward's own arguments and results stand for."""
 

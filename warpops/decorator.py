@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 
 from .build import build
 from .op import WarpOp
-from .options import Options, check_options
+from .plan.options import Options, check_options
 
 
 @overload

@@ -7,13 +7,13 @@ come here always, where sizes may be symbolic.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..effects import Limit
 from ..errors import ArgumentError
+from ..frozen import frozen
 from ..plan.bounds import Cover, Reach
 from ..plan.model import OpPlan, Slot
 from ..plan.sizes import Expr, SizeError
@@ -25,7 +25,7 @@ from .overlap import check_mutated
 from .size import value_of
 
 
-@dataclass(frozen=True)
+@frozen
 class Measure:
     """The sizes of one call: Warp shapes of everything fresh, the launch size, and where it runs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from ..emit.launches import emit_launches
 from ..emit.packed import packed_step
 from ..emit.writer import Step
 from ..errors import ArgumentError, SignatureError
+from ..frozen import frozen
 from ..launch import switch
 from ..launch.checked import Checked
 from ..launch.launcher import Launcher
@@ -24,7 +24,7 @@ from ..private import locks
 _lock = locks.reentrant()
 
 
-@dataclass(frozen=True)
+@frozen
 class Instance:
     """What serves one op for one set of types. A kernel that isn't generic has exactly one."""
 

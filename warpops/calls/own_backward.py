@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..arguments.callbacks import callback_arguments
 from ..errors import ArgumentError
+from ..frozen import frozen
 from ..plan.model import Slot
 from .ways import Asked, OwnBackward, Ways
 
 
-@dataclass(frozen=True)
+@frozen
 class BackwardContext:
     """What a registered backward sees of the forward."""
 

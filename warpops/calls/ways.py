@@ -10,6 +10,7 @@ from typing import Any
 from ..arguments.tensor_scalar import traced_tensor
 from ..arguments.vector import default_value
 from ..errors import ArgumentError
+from ..frozen import frozen
 from ..kernel.signature import MISSING
 from ..plan.model import OpPlan
 from .instances import Instances
@@ -57,7 +58,7 @@ class Lease:
         """Inductor was taught to lower the op."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ops:
     """An op's operators: the public one, and the raw ones, functional and over given buffers."""
 
@@ -87,7 +88,7 @@ class Plain:
         return newest(self.name), self.overload
 
 
-@dataclass(frozen=True)
+@frozen
 class Asked:
     """What a backward of the user's own is asked."""
 
@@ -100,7 +101,7 @@ class Asked:
     """Whether a gradient is wanted, by the schema's values."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OwnBackward:
     """A backward in place of the adjoint: it gives one gradient per value of the schema."""
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from ..frozen import replace
 from ..private.warp_types import holds_floats, known_type
 from .facts import closure
 from .forms import (
@@ -24,7 +25,6 @@ from .forms import (
     Whole,
     varies,
 )
-from .frozen import replace
 from .joins import join, with_tokens
 from .model import Site
 from .record import Access, Frame, Record

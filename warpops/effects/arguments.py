@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from ..frozen import frozen
 from ..private.warp_source import parameters
 from ..private.warp_types import is_array, is_generic, is_reference, is_struct
 from . import places
-from .frozen import frozen
 from .names import as_abstract, struct_field
 from .record import Frame, Record
 from .summaries import Bound

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from ..frozen import replace
 from .expressions import meet_envs
 from .forms import Coordinates, Covered, Earlier, Loop, Stride, Unknown, run_length
-from .frozen import replace
 from .joins import is_by, join, leave_loop, meet_must, never_taken, with_tokens
 from .record import Frame, Record
 from .state import Pattern, State

@@ -8,12 +8,12 @@ from typing import Any
 
 import warp as wp
 
+from ..frozen import replace
 from ..private.warp_source import overload
 from ..private.warp_types import cast_type, holds_floats, known_type
 from . import access, numbers, places
 from .arguments import Arguments
 from .forms import ALL, NONE, Affine, Arg, Coord, Unknown
-from .frozen import replace
 from .record import Frame, Record
 from .tables import row
 from .values import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..frozen import replace
 from .facts import limits
 from .forms import NO_TRUTH, Affine, Arg, Coord, Less, Said, Shape, Size, Truth, truth_of
-from .frozen import replace
 from .model import Site
 from .state import Condition
 from .values import Value

@@ -7,12 +7,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..frozen import replace
 from ..private.warp_source import lookup
 from ..private.warp_types import CONDITIONAL_LOSES_LOADS
 from . import conditions, numbers, places
 from .access import as_number, chosen, number, settled
 from .forms import NO_TRUTH
-from .frozen import replace
 from .functions import call
 from .joins import join, merge, with_tokens
 from .names import as_abstract

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from .frozen import frozen, replace
+from ..frozen import frozen, replace
 
 Coordinates: TypeAlias = frozenset[int]
 """The coordinates of ``wp.tid()`` that something may depend on."""

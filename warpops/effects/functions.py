@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from ..frozen import frozen, replace
 from ..private import warp_source
 from ..private.warp_source import declared_overloads, grad_target, is_function, parameters
 from ..private.warp_types import holds_floats, is_array, is_reference, is_struct
@@ -12,7 +13,6 @@ from . import access, builtins, places
 from . import numbers as effects_numbers
 from .arguments import Arguments, arguments_of, arrays_in, bind, fits
 from .forms import ALL, Unknown
-from .frozen import frozen, replace
 from .joins import join, meet, with_tokens
 from .names import (
     Code,

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
+from ..frozen import replace
 from .facts import Known, closure, nonnegative
 from .forms import (
     NO_FACTS,
@@ -26,7 +27,6 @@ from .forms import (
     bare_coordinate,
     run_length,
 )
-from .frozen import replace
 from .model import AxisUse, Below, Limit, Need
 from .record import Access
 from .state import Condition

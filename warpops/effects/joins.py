@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..frozen import replace
 from .forms import Affine, Earlier, Form, Loop, Size, Whole, join_forms, varies
-from .frozen import replace
 from .state import Pattern, State, Written, _Place
 from .values import (
     UNKNOWN,

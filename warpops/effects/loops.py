@@ -12,13 +12,13 @@ import ast
 from functools import partial
 from typing import TypeAlias
 
+from ..frozen import replace
 from ..private.warp_types import CONTINUES_ARE_UNROLLED
 from . import conditions
 from .access import number
 from .behind import behind, join_paths, variables_behind, varying
 from .expressions import evaluate
 from .forms import ALL, NONE, Affine, Clamped, Coordinates, Unknown, bare_coordinate, literal
-from .frozen import replace
 from .joins import join, leave_loop, meet_must, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
 from .names import Code

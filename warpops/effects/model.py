@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
-from .frozen import hashed
+from ..frozen import frozen, hashed
 
 
 @hashed
@@ -22,7 +22,7 @@ class Site:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
+@frozen
 class AxisUse:
     """How one axis of an array is indexed over the whole kernel.
 
@@ -59,7 +59,7 @@ class AxisUse:
     """All of its indices are those of loops from 0 to this length (``(array, axis)`` or an int argument)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Limit:
     """A number that is the same for all threads: ``base`` (an int argument's name, an ``(array, axis)`` pair or an int) plus
     ``offset``."""
@@ -79,7 +79,7 @@ def added(offset: int) -> str:
     return f" {'+' if offset > 0 else '-'} {abs(offset)}" if offset else ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Below:
     """An index ``coordinate // divisor * factor + offset`` by all threads whose coordinate is below each of ``bounds``.
 
@@ -102,7 +102,7 @@ class Below:
         return f"{factor}coordinate {self.coordinate}{divisor}{times}{added(self.offset)}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Need:
     """An axis must have ``size`` elements where each of ``limits`` is above 0, so that a thread gets there.
 
@@ -114,7 +114,7 @@ class Need:
     doubt: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Premise:
     """A size that ``filled_if`` relies on: ``left`` is equal to ``right``.
 
@@ -126,7 +126,7 @@ class Premise:
     right: str | tuple[str, int] | int
 
 
-@dataclass(frozen=True)
+@frozen
 class ArrayEffects:
     """What the kernel does to one array argument (or struct field, by dotted name)."""
 
@@ -237,7 +237,7 @@ _WAYS_OUT = {
 """What to do about a hazard, by its kind."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Hazard:
     """A place where Warp's adjoint may be wrong.
 
@@ -284,7 +284,7 @@ class Hazard:
         return self.kind in ("counter", "index", "view", "stored-again")
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopNeeds:
     """A loop that Warp doesn't unroll, and what Warp's adjoint of it would need and doesn't have."""
 
@@ -312,7 +312,7 @@ class LoopNeeds:
         return bool(self.inside or self.after or self.before or (self.left and self.active))
 
 
-@dataclass(frozen=True)
+@frozen
 class Effects:
     """What one kernel does to its arrays and where ``wp.tid()`` goes."""
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import warp as wp
 
+from ..frozen import replace
 from ..private import warp_source
 from ..private.warp_source import is_function
 from ..private.warp_types import (
@@ -31,7 +32,6 @@ from ..private.warp_types import (
     known_type,
 )
 from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
-from .frozen import replace
 from .model import Site
 from .tables import row
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value

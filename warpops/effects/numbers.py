@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ..frozen import replace
 from ..private.warp_source import Overload, overload
 from ..private.warp_types import holds_floats
 from .facts import nonnegative
@@ -30,7 +31,6 @@ from .forms import (
     run_length,
     varies,
 )
-from .frozen import replace
 from .model import Site
 from .record import Record
 from .tables import Row, row

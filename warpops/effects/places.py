@@ -8,11 +8,11 @@ from typing import Any
 
 import warp as wp
 
+from ..frozen import frozen, replace
 from ..private.warp_source import member
 from ..private.warp_types import component_type, holds_floats, is_array, is_struct, known_type
 from . import access
 from .forms import NONE, Affine, Form, Shape, Unknown, Whole, literal
-from .frozen import frozen, replace
 from .joins import with_tokens
 from .model import Site
 from .names import as_abstract, struct_field

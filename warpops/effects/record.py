@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from ..frozen import frozen, hashed
 from .forms import NO_FACTS, NONE, Coordinates, Facts, Form
-from .frozen import frozen, hashed
 from .model import Site
 from .names import Code
 from .state import Condition, Seen, State, Written

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ..frozen import hashed, replace
 from .forms import NO_FACTS, NONE, Affine, Base, Coord, Coordinates, Earlier, Facts, Form, Loop, Size
-from .frozen import hashed, replace
 from .model import Site
 from .values import NO_TOKENS, ReadOf, Tokens
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..frozen import replace
 from ..private.warp_source import is_function
 from ..private.warp_types import COMPONENTS_ARE_STORED_AGAIN, adds_atomically, is_struct
 from . import access, builtins, numbers
@@ -13,7 +14,6 @@ from . import loops as effects_loops
 from .access import as_number, number
 from .expressions import OPERATORS, branch, evaluate
 from .forms import Earlier, Loop, Unknown
-from .frozen import replace
 from .functions import call
 from .joins import copied, with_tokens
 from .names import setter_as_store, struct_field

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import warp as wp
 
+from ..frozen import replace
 from ..private.warp_source import parameters
 from ..private.warp_types import is_reference
 from . import access
 from .forms import NO_FACTS, Affine, Clamped, Facts, OneOf, Unknown
-from .frozen import replace
 from .model import Site
 from .names import Code, code_of, struct_field
 from .outside import outside

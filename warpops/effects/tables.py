@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from ..frozen import frozen
 
 Needs = Literal["all", "nothing", "others", "divisor", "zero"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """What is known of a builtin."""
 

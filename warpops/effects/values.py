@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+from ..frozen import frozen, hashed, replace
 from .forms import ALL, NO_TRUTH, NONE, Coordinates, Form, Truth, Unknown, Whole
-from .frozen import frozen, hashed, replace
 from .model import Site
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from .frozen import replace
+from ..frozen import replace
 from .joins import with_tokens
 from .record import Frame, Record
 from .values import Abstract, Component, Struct, Value, tokens_of, without_tokens

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import frozen
 from ..launch.packing import OutdatedError
 from ..plan.model import Slot
 from ..private import torch_modes
@@ -22,7 +22,7 @@ from .text import tuple_of
 from .writer import Key, Writer
 
 
-@dataclass(frozen=True)
+@frozen
 class Again:
     """A launch that waits for its constants."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 from ..arguments.call import measure
+from ..frozen import frozen
 from ..plan.model import OpPlan, Slot
 from .text import Text, targets, tuple_of
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """What the launches of a plan are in the text: a kernel's, packed, or the runs of a program."""
 

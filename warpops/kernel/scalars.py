@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import warp as wp
 
+from ..frozen import frozen
+
 BFLOAT16_OVERFLOW = (2 - 2**-8) * 2.0**127
 """Where bfloat16 rounds to infinity."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Scalar:
     """One of Warp's scalar types, with its PyTorch dtypes and its place in a packed argument struct."""
 

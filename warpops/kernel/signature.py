@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import typing
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import warp as wp
 
 from ..errors import SignatureError
+from ..frozen import frozen
 from ..private import warp_code, warp_source, warp_types
 from .scalars import SCALARS, Scalar
 
@@ -21,7 +21,7 @@ MISSING: Any = inspect.Parameter.empty
 LeafKind = Literal["array", "number", "vector", "handle", "size"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Leaf:
     """One value of the op's schema."""
 
@@ -79,7 +79,7 @@ CPP_WORDS = frozenset(_CPP_WORDS.split())
 """Keywords of C++ that Python takes for names: arguments and fields keep theirs in the code that Warp generates."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Argument:
     """One argument of the kernel and its leaves."""
 
@@ -89,7 +89,7 @@ class Argument:
     default: Any = MISSING
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelSignature:
     """What Warp says of one kernel."""
 

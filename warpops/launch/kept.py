@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import warp as wp
 
 from ..errors import GradientError
+from ..frozen import frozen
 from ..private.warp_types import argument_types, described, size_in_bytes
 from ..rewrite.adjoint import AdjointKernel
 from . import devices
@@ -67,7 +67,7 @@ def launch_kept(
     wp.launch(made.kernel, inputs=inputs, adj_inputs=given, adjoint=True, **options)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Added:
     """What the kernel takes for one array, by name: what was overwritten, where, and each thread's part of it."""
 

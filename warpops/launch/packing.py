@@ -11,11 +11,11 @@ import ctypes
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..frozen import frozen
 from ..kernel.scalars import BFLOAT16_OVERFLOW
 from ..kernel.signature import KernelSignature, Leaf
 from ..private import warp_types
@@ -42,7 +42,7 @@ DESCRIPTOR = 56
 """Bytes of an array's descriptor: data, adjoint, four sizes, four strides, rank and flags."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """The format of one kernel's argument struct, and where each kernel argument starts in it."""
 
@@ -125,7 +125,7 @@ def number_packer(kernel: KernelSignature) -> Any:
     return struct.Struct("=" + "".join(_value_format(leaf) for leaf in kernel.leaves if not leaf.is_array)).pack
 
 
-@dataclass(frozen=True)
+@frozen
 class Image:
     """The argument struct of a launch, for an adjoint followed by that of the explicit adjoints, less what changes."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ..effects import AxisUse, Below, Effects, Limit, Need
+from ..frozen import frozen
 from ..kernel.signature import Leaf
 from .declaration import Callback, Dims
 from .sizes import Expr, integer, name
 from .solving import folded
 
 
-@dataclass(frozen=True)
+@frozen
 class Cover:
     """``array``'s axis is indexed by a coordinate of ``wp.tid()``: it must be at least as long as the launch."""
 
@@ -36,7 +36,7 @@ class Cover:
         return "".join(found)
 
 
-@dataclass(frozen=True)
+@frozen
 class Reach:
     """``array``'s axis must have at least ``needed`` elements, which the kernel indexes ``how``, in words."""
 

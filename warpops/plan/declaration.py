@@ -9,10 +9,11 @@ import keyword
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..errors import SignatureError
+from ..frozen import frozen
 from .sizes import Expr, SizeError, integer, parse_sizes
 
 Dims = tuple[Expr | None, ...]
@@ -21,7 +22,7 @@ Callback = Callable[..., Any]
 _TERM = re.compile(r"\s*([^\W\d]\w*(?:\.[^\W\d]\w*)*)\s*(\[([^\[\]]*)\])?\s*")
 
 
-@dataclass(frozen=True)
+@frozen
 class Term:
     """``name`` or ``name[dims]`` of a signature."""
 
@@ -34,7 +35,7 @@ class Term:
         return f"{self.name}[{', '.join('_' if d is None else str(d) for d in self.dims)}]"
 
 
-@dataclass(frozen=True)
+@frozen
 class Declaration:
     """Everything that was said about one op, apart from the kernel itself."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..effects import AxisUse, Effects, Premise
 from ..errors import SignatureError
+from ..frozen import frozen
 from ..kernel.signature import KernelSignature, Leaf
 from .bounds import Bounds, Cover, Reach
 from .declaration import Callback, Declaration, Dims
@@ -16,7 +17,7 @@ from .solving import Axis, folded, solve
 from .suggest import LETTERS, suggest
 
 
-@dataclass(frozen=True)
+@frozen
 class Extents:
     dims: dict[str, Dims]
     """What each given array's Warp shape must be, by schema name."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from ..effects import Effects, Hazard
+from ..frozen import frozen
 from ..kernel.signature import MISSING, KernelSignature, Leaf
 from ..private.short import FAST
 from ..rewrite.model import AdjointPlan
@@ -20,7 +20,7 @@ from .solving import Axis, Solved, solve
 Init = Literal["zeros", "empty"] | float
 
 
-@dataclass(frozen=True)
+@frozen
 class Slot:
     """One leaf of the kernel (or one extra size) with everything that was decided about it."""
 
@@ -99,7 +99,7 @@ class Slot:
         return self.role in ("output", "inout")
 
 
-@dataclass(frozen=True)
+@frozen
 class Parameter:
     """One argument of ``op(...)``: a tensor, a number, or a struct with several slots."""
 
@@ -110,7 +110,7 @@ class Parameter:
     keyword_only: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class OpPlan:
     """Everything that the generated code is written from."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from ..effects import ArrayEffects, Effects
 from ..errors import SignatureError, did_you_mean
+from ..frozen import frozen
 from ..kernel.signature import KernelSignature, Leaf
 from .declaration import Declaration
 
@@ -15,7 +15,7 @@ Role = Literal["input", "output", "inout", "mutated", "scratch", "number", "vect
 Example = Callable[[Mapping[str, Role]], str | None]
 
 
-@dataclass(frozen=True)
+@frozen
 class Roles:
     by_name: dict[str, Role]
     """By the leaf's schema name."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+
+from ..frozen import frozen
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -26,7 +27,7 @@ class SizeError(ValueError):
     """A size expression can't be parsed, or has no value: text for the caller to put in its own message."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Expr:
     """A size expression: an integer, a name, an operator or ``min``/``max`` over two expressions."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from ..frozen import frozen
 from .sizes import Expr, integer
 
 
-@dataclass(frozen=True)
+@frozen
 class Axis:
     """One axis of a given array, and the size that it must have."""
 
@@ -20,7 +20,7 @@ class Axis:
     """The array may be None."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Solved:
     """``name`` follows from the size of an axis, which is ``factor * name + offset``."""
 

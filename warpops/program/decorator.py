@@ -14,8 +14,8 @@ from ..calls.generic import align, resolve_types
 from ..calls.instances import Instance, make_instance
 from ..errors import SignatureError
 from ..op import WarpOp
-from ..options import ProgramOptions, check_options
 from ..plan.declaration import declare
+from ..plan.options import ProgramOptions, check_options
 from .kernel import as_program
 
 

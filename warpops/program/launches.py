@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from ..effects import Effects, Premise
+from ..frozen import frozen
 from ..private.warp_types import argument_types
 from .checks import of_leaves
 from .memory import Ref, Views
 
 
-@dataclass(frozen=True)
+@frozen
 class Launched:
     """One recorded launch."""
 
@@ -53,7 +53,7 @@ class Launched:
         return [of_leaves(label, warp_type, leaf) for label, warp_type in argument_types(self.kernel)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Called:
     """One recorded call of a library function."""
 
@@ -62,6 +62,6 @@ class Called:
     adjoint: Callable[[Views], None] | None
 
 
-def frozen(value: Any) -> Any:
+def unchanging(value: Any) -> Any:
     """What is given by value, as it is now: a program may change a vector or a list between two launches."""
     return copy.deepcopy(value) if isinstance(value, (list, tuple, numpy.ndarray, ctypes.Array)) else value

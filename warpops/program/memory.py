@@ -16,6 +16,7 @@ import torch
 import warp as wp
 
 from ..effects import ArrayEffects, Effects, analyse
+from ..frozen import frozen
 from ..kernel.scalars import SCALARS
 from ..private import warp_types
 from ..rewrite.loops import choose_adjoint
@@ -23,7 +24,7 @@ from ..rewrite.loops import choose_adjoint
 # --- what launches do -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class Use:
     """What a kernel does to one of its array arguments, as far as recording cares."""
 
@@ -158,7 +159,7 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
-@dataclass(frozen=True)
+@frozen
 class Ref:
     """An array argument of one recorded call: where it lies, its layout, and the value that the adjoint needs."""
 

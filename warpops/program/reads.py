@@ -13,11 +13,11 @@ import math
 import os
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import warp as wp
 
+from ..frozen import frozen
 from ..private import warp_calls, warp_types
 
 _BUILTINS = {
@@ -84,7 +84,7 @@ def _same_code(function: Any) -> Same:
     return same
 
 
-@dataclass(frozen=True)
+@frozen
 class Reads:
     """What a function reads besides its arguments."""
 

@@ -28,7 +28,7 @@ from ..private.warp_calls import (
 from ..rewrite.loops import choose_adjoint
 from .checked import launch_checked
 from .checks import check_followed, check_handles, check_launch, leaves, warn_once
-from .launches import Called, Launched, frozen
+from .launches import Called, Launched, unchanging
 from .memory import Block, Maker, Ref, Use, Value, adjoint_of, bytes_of, uses_of
 from .take import Take
 
@@ -214,7 +214,7 @@ class Run(Watcher):
                     f"the op can't follow gradients; pass a wp.array"
                 )
             else:
-                found[label] = frozen(value)
+                found[label] = unchanging(value)
         return found
 
     def _record(

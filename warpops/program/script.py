@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..emit.checks import allocator
+from ..frozen import frozen
 from ..launch.launcher import Launcher
 from ..launch.packing import NOT_RECALLED, Image
 from .memory import bytes_of
@@ -28,7 +28,7 @@ Step = Callable[[Tensors, list[Any]], Any]
 """One thing to repeat, of the tensors and the objects made so far."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """Where memory is: in which tensor, and how many bytes from its start."""
 
@@ -81,7 +81,7 @@ class Launch:
         self.launcher.fill(self.device, self.dims, self.image, tensors, *numbers)
 
 
-@dataclass(frozen=True)
+@frozen
 class Script:
     """The steps of a run."""
 

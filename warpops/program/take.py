@@ -18,7 +18,7 @@ from ..launch.packing import POINTER, Image
 from ..private import warp_launch, warp_types
 from ..private.warp_calls import byte_range
 from ..private.warp_types import OBJECTS
-from .launches import Called, frozen
+from .launches import Called, unchanging
 from .memory import Maker, Ref, Use
 from .reads import Reads
 from .script import OWN, Launch, Place, Script, Step, Tensors
@@ -224,7 +224,7 @@ class Take(Maker):
             self.refuse("the id of an object in an array")
         if not _is_plain(value):
             self.refuse(f"a {type(value).__name__} that is given to a function of Warp's")
-        kept = frozen(value)
+        kept = unchanging(value)
         return lambda tensors, objects: kept
 
     def adjoint(self, called: Called) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.names import code_of
+from ..frozen import frozen
 from ..private import warp_built, warp_types
 from .builtins import cast_unrolled, replace_builtins, setters_as_stores, states_by_value
 from .flow import Structure, Uses, is_exit, part_for, with_body
@@ -41,7 +42,7 @@ from .turns import LoopText, Points
 from .views import index_views
 
 
-@dataclass(frozen=True)
+@frozen
 class AdjointKernel:
     """The kernel, and the text of all that was written for it."""
 

@@ -15,6 +15,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.model import Site
+from ..frozen import frozen
 from ..private import warp_code, warp_source, warp_types
 from . import bounds_functions
 from .bounds_expressions import Expressions, Index, Notes
@@ -24,7 +25,7 @@ from .trees import calling, compound, head_of, items_of, parsed, together
 from .typed import Typed, UntypedError, typed
 
 
-@dataclass(frozen=True)
+@frozen
 class BoundsKernel:
     """A kernel that takes the record of its launch as its last argument."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import warp as wp
 
 from ..effects.model import Site
+from ..frozen import frozen
 from ..private import warp_built, warp_types
 from . import bounds_functions
 from .bounds_text import array_type, chain, element, is_sure, narrow, zero
@@ -19,7 +20,7 @@ from .tangent_scope import Scope
 from .trees import at, calling, dotted, is_stored, name, parsed, store, targets
 
 
-@dataclass(frozen=True)
+@frozen
 class Index:
     """An index that is compared: where it is, of what, and on which axis."""
 

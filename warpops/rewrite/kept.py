@@ -16,6 +16,7 @@ from typing import Any
 
 import warp as wp
 
+from ..frozen import frozen
 from ..private import warp_types
 from ..private.warp_source import is_users, takes_references
 from .flow import Uses, builtin_name
@@ -41,7 +42,7 @@ _PLACES = {1: wp.int32, 2: wp.vec2i, 3: wp.vec3i, 4: wp.vec4i}
 """An element's indices, by the array's rank."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Kept:
     """The names that the rewritten kernel has for one array."""
 
@@ -176,7 +177,7 @@ def _with_parents(node: ast.AST, around: tuple[Any, ...] = ()) -> Iterator[tuple
         yield from _with_parents(child, (*around, node))
 
 
-@dataclass(frozen=True)
+@frozen
 class _Stored:
     """A statement that stores to an element of an array, or to a part of it."""
 

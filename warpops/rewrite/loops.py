@@ -12,13 +12,14 @@ import ast
 import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..effects import analyse_as
 from ..effects.model import Effects, Hazard, LoopNeeds, Site
 from ..effects.names import Code, code_of
 from ..effects.tables import row
+from ..frozen import frozen
 from ..private import warp_code, warp_source
 from .flow import builtin_name
 from .kept import keepable
@@ -43,7 +44,7 @@ REASONS = {
 """What is done about hazards, by their kind."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """What the adjoint launch runs: the user's kernel (None), or one that is made by a plan; and what stays wrong."""
 

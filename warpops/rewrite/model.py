@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..effects.model import LoopNeeds, Site
+from ..frozen import frozen
 from .trees import Place
 
 CURED = ("loop-product", "loop-exit", "while", "component", "index", "replayed", "remainder", "local-array", "view")
@@ -73,7 +74,7 @@ class FunctionPlan:
     """The launch's rank, where there are such."""
 
 
-@dataclass(frozen=True)
+@frozen
 class AdjointPlan:
     """Which functions are rewritten for the adjoint launch, and why."""
 

@@ -7,9 +7,9 @@ are. It is a kernel like any other, with an adjoint of Warp's, so that second de
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import frozen
 from ..private import warp_code, warp_source, warp_types
 from .source import make_func, make_kernel
 from .tangent_expressions import Expressions
@@ -18,7 +18,7 @@ from .tangent_statements import Statements
 from .typed import Typed, UntypedError, typed
 
 
-@dataclass(frozen=True)
+@frozen
 class TangentFunction:
     """The tangent of one of the user's functions, for the parameters that have one."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import warp as wp
 
 from ..effects.names import code_of, is_static
+from ..frozen import frozen
 from ..private import warp_built, warp_types
 from ..private.warp_source import lookup, meaning
 from ..private.warp_types import is_array, is_struct
@@ -31,7 +32,7 @@ class GrownError(Exception):
     """A local or a result turned out to have a tangent: what was written before doesn't know of it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Form:
     """An expression as text: its value, and its tangent (None: zero)."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import warp as wp
 
+from ..frozen import frozen
 from ..private import warp_types
 from .flow import CONTINUE, is_exit, part_for
 from .model import LoopPlan
@@ -26,7 +26,7 @@ BUDGET = 4096
 """Bytes of a thread's memory for the states of one loop."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Shape:
     """How many states are kept of one loop."""
 

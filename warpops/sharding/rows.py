@@ -7,12 +7,11 @@ first axis needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..frozen import frozen
 from ..plan.model import OpPlan, Slot
 
 
-@dataclass(frozen=True)
+@frozen
 class Rows:
     """``arrays`` (schema names) are treated row by row, everything else as a whole; none where that isn't certain."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ import torch
 from ..arguments.call import measure
 from ..calls.ways import Ways, many, one_or_many
 from ..errors import ArgumentError
+from ..frozen import frozen
 from ..plan.model import Slot
 from ..private import torch_modes, torch_registry
 
@@ -105,7 +105,7 @@ _RULES: dict[str, Callable[..., Any]] = {
 # --- placements -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class _Given:
     """One tensor argument of an operator."""
 

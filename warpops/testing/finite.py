@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import torch
+
+from ..frozen import frozen
 
 NODES = tuple(math.cos(math.pi * (k + 0.5) / 13) for k in range(13))
 DEGREE = 4
@@ -23,7 +24,7 @@ SIGMAS = 18.0
 """How many standard errors count as agreement. A kink anywhere on the line (``abs``, ``max``) takes up to 17."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Slope:
     """A slope and how far off it may be."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
+from ..frozen import frozen
 from ..plan.model import Slot
 from .finite import departs
 from .report import Finding, LeftOutError, suspicion
@@ -28,7 +28,7 @@ SECONDS = 10.0
 """How long one input may take; the directions are cut to fit."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Direction:
     name: str
     vector: torch.Tensor

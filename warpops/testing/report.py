@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from ..effects import Hazard, Site
 from ..explain import wrapped
+from ..frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """One thing that is wrong."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ import torch
 from ..arguments.kinds import kind_of
 from ..calls.instances import Instance
 from ..errors import ArgumentError, GradientError
+from ..frozen import frozen
 from ..op import WarpOp
 from ..plan.model import OpPlan, Slot
 
@@ -19,7 +19,7 @@ Values = dict[str, Any]
 """A call's values by schema name: tensors and numbers."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Outcome:
     """What one call gave."""
 

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import warp as wp
 
-from .errors import did_you_mean
+from ..errors import did_you_mean
 
 Dim = str | int | tuple[int | str, ...] | Callable[..., Any]
 Names = str | Iterable[str]
