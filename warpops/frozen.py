@@ -42,7 +42,7 @@ def hashed(cls: type[_T]) -> type[_T]:
     return made  # type: ignore[no-any-return]
 
 
-def replace(value: _T, **changes: Any) -> _T:
+def replace(value: _T, /, **changes: Any) -> _T:
     """The value, with other fields."""
     cls: Any = type(value)
     new: _T = _compiled(cls, _TWIN)(value)
