@@ -71,7 +71,7 @@ def watch_build(
     owner: Any,
     options: dict[str, Any],
     evaluated: Callable[[Any, Any], None],
-    resolved: Callable[[Any, Any, list[str]], None],
+    resolved: Callable[[Any, Any], None],
 ) -> None:
     """Let Warp generate the code of a function, and tell what it makes of each node. Nothing of Warp's changes.
 
@@ -79,7 +79,7 @@ def watch_build(
         owner: the kernel or function.
         options: of the module.
         evaluated: called with each node and what came of it.
-        resolved: called with each node in which a function was called, the overload, and the parameters given.
+        resolved: called with each node in which a function was called, and the overload.
     """
     own = copy.copy(owner.adj)
     own.used_by_backward_kernel = own.force_adjoint_codegen = False
@@ -100,7 +100,7 @@ def watch_build(
         found = _codegen.Adjoint.resolve_call(own, func, args, kwargs, *rest, **named)
         # Warp's own calls, which load and convert, come without the nodes of their arguments.
         if named.get("arg_nodes") is not None or not found[0].is_builtin():
-            resolved(nodes[-1], found[0], list(found[1]))
+            resolved(nodes[-1], found[0])
         return found
 
     own.eval, own.resolve_call = evaluate, resolve

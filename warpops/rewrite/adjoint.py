@@ -119,30 +119,28 @@ class Writer:
     """The new versions of functions."""
     again: dict[Any, Any]
     """The versions of functions without what they store."""
-    given: dict[str, Any] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     memories: list[ast.stmt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._types: dict[int, str] = {}
         self.source: Source = read(self.plan.owner)
         self.names: Names = self.source.names
+        self.given, self.named = self.names.given, self.names.give
         write_out(self.source, self.plan.small)
         setters_as_stores(self.source)
         cast_unrolled(self.source, self.plan.loops)
-        states_by_value(self.source, self.named)
-        self.texts += index_views(self.source, self.named)
-        replace_builtins(self.source, self.plan.remainders, self.named)
+        states_by_value(self.source)
+        self.texts += index_views(self.source)
+        replace_builtins(self.source, self.plan.remainders)
         for array, variable in as_variables(self.source, self.plan.own, self._where_there_is_one).items():
             self.types[variable] = self._element_type(array)
         self.name = self.names.fresh(f"{self.source.tree.name}_adjoint")
-        self.warp = self.names.fresh("warp")
-        self.given[self.warp] = wp
+        self.warp = self.named(wp, "warp")
         self.kept = self._keep(self.source)
         self.unwound = replace(self.source, tree=copy.deepcopy(self.source.tree)) if self.kept else self.source
         vectors, _ = local_arrays(self.source)
         self.stores = self.plan.stores - stores_into(self.source, vectors)
-        as_vectors(self.source, vectors, self.named)
+        as_vectors(self.source, vectors)
         self.types |= vectors
         self.structure = Structure(self.source, self.plan.loops, len(self.results))
         flags = self.structure.flags.values()
@@ -183,7 +181,7 @@ class Writer:
 
         def new(node: ast.expr) -> ast.expr:
             made = next((versions[f] for f in definitions(self.source.meaning(node)) if f in versions), None)
-            return node if made is None else name(self.named(made.key, made))
+            return node if made is None else name(self.named(made, made.key))
 
         for call, _ in self.source.calls(body):
             call.func = new(call.func)
@@ -298,19 +296,7 @@ class Writer:
         return calling(self.type_name(warp_type), *([ast.Constant(0)] if _is_number(warp_type) else []))
 
     def type_name(self, warp_type: Any) -> str:
-        if id(warp_type) not in self._types:
-            wanted = "type_" + warp_types.type_name(warp_type).split(".")[-1].split("[")[0]
-            self._types[id(warp_type)] = self._give(wanted, warp_type)
-        return self._types[id(warp_type)]
-
-    def named(self, wanted: str, value: Any) -> str:
-        """The one name that stands for an object."""
-        return next((n for n, other in self.given.items() if other is value), None) or self._give(wanted, value)
-
-    def _give(self, wanted: str, value: Any) -> str:
-        found = self.names.fresh("".join(c if c.isalnum() or c == "_" else "_" for c in wanted))
-        self.given[found] = value
-        return found
+        return self.named(warp_type, "type_" + warp_types.type_name(warp_type).split(".")[-1].split("[")[0])
 
     def memory(self, wanted: str, warp_type: Any, size: int) -> tuple[str, ast.stmt]:
         """The name of an array of the thread's own, and what makes it."""

@@ -80,7 +80,7 @@ def make_bounds_kernel(kernel: Any, proven: Collection[tuple[str, int]], block_d
 
 def _rank(found: Typed) -> int:
     """How many coordinates the kernel takes from ``wp.tid()``."""
-    tids = {node for node, (function, _) in found.called.items() if function.key == "tid"}
+    tids = {node for node, function in found.called.items() if function.key == "tid"}
     assigned = [n for n in ast.walk(found.tree) if isinstance(n, ast.Assign) and id(n.value) in tids]
     return max((len(t.elts) for n in assigned for t in n.targets if isinstance(t, ast.Tuple)), default=0)
 

@@ -64,7 +64,7 @@ class Expressions:
     ) -> None:
         """``function``: the version of a function of the user's that compares its indices; None where there is none."""
         self.scope, self.notes, self.function, self.watch, self.typed = scope, notes, function, watch, scope.typed
-        stored = scope.stored()
+        stored = scope.code.bound
         fields = (n for n in ast.walk(scope.typed.tree) if isinstance(n, ast.Attribute) and is_stored(n))
         other = stored | {(dotted(field) or "").split(".")[0] for field in fields}
         self.proven = {p for p in proven if p[0].split(".")[0] not in other}
@@ -80,7 +80,7 @@ class Expressions:
             return self._call(node)
         if isinstance(node, (ast.Name, ast.Constant)):
             return self.scope.plain_tree(node)
-        called, _ = self.typed.called.get(id(node), (None, []))
+        called = self.typed.called.get(id(node))
         if called is not None and not called.is_builtin() and isinstance(node, (ast.BinOp, ast.UnaryOp)):
             site = self.scope.code.site(node)
             if self.function(called, site) is not None:
@@ -219,7 +219,7 @@ class Expressions:
     def _call(self, node: ast.Call) -> Any:
         if self.scope.is_python(node):
             return self.scope.plain_tree(node)
-        called, _ = self.typed.called.get(id(node), (None, []))
+        called = self.typed.called.get(id(node))
         if called is None:
             return self._parts(node)
         site = self.scope.code.site(node)

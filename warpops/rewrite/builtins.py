@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Container, Set
+from collections.abc import Container, Set
 from typing import Any
 
 import warp as wp
@@ -64,7 +64,7 @@ def cast_unrolled(source: Source, run_time: Container[Place]) -> None:
             call.args = [calling("int", given)]
 
 
-def states_by_value(source: Source, named: Callable[[str, Any], str]) -> None:
+def states_by_value(source: Source) -> None:
     """Give functions a copy of a random state: their adjoint runs them again, and the state has gone on by then."""
     calls = list(source.calls())
     states = {ast.unparse(call.args[0]) for call, called in calls if is_random(builtin_name(called)) and call.args}
@@ -72,7 +72,7 @@ def states_by_value(source: Source, named: Callable[[str, Any], str]) -> None:
     def copied(given: ast.expr, warp_type: Any) -> ast.expr:
         if not isinstance(given, ast.Name) or given.id not in states or is_reference(warp_type):
             return given
-        return ast.copy_location(calling(named("uint32", wp.uint32), given), given)
+        return ast.copy_location(calling(source.names.give(wp.uint32, "uint32"), given), given)
 
     for call, called in calls:
         if is_users(called):
@@ -83,20 +83,19 @@ def states_by_value(source: Source, named: Callable[[str, Any], str]) -> None:
                 keyword.value = copied(keyword.value, types.get(keyword.arg or ""))
 
 
-def replace_builtins(source: Source, places: Set[Place], named: Callable[[str, Any], str]) -> None:
+def replace_builtins(source: Source, places: Set[Place]) -> None:
     """Write the builtins at these places of a function's tree so that Warp differentiates them.
 
     Args:
         places: of calls, ``%`` and ``%=``.
-        named: gives an object a name in the function's scope.
     """
-    tree = _Replacer(source, places, named).visit(source.tree)
+    tree = _Replacer(source, places).visit(source.tree)
     ast.fix_missing_locations(tree)
 
 
 class _Replacer(ast.NodeTransformer):
-    def __init__(self, source: Source, places: Set[Place], named: Callable[[str, Any], str]) -> None:
-        self.source, self.places, self.named = source, places, named
+    def __init__(self, source: Source, places: Set[Place]) -> None:
+        self.source, self.places = source, places
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         at = place(node)
@@ -108,7 +107,7 @@ class _Replacer(ast.NodeTransformer):
 
     def _written(self, node: ast.expr) -> ast.expr:
         written = WRITTEN.get(builtin_name(self.source.meaning(node)))
-        return node if written is None else name(self.named(written.key, written))
+        return node if written is None else name(self.source.names.give(written, written.key))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         at = place(node)
@@ -125,4 +124,4 @@ class _Replacer(ast.NodeTransformer):
         return ast.copy_location(ast.Assign([node.target], made), node)
 
     def _remainder(self, left: ast.expr, right: ast.expr, node: ast.AST) -> ast.expr:
-        return ast.copy_location(calling(self.named("remainder", WRITTEN["mod"]), left, right), node)
+        return ast.copy_location(calling(self.source.names.give(WRITTEN["mod"], "remainder"), left, right), node)

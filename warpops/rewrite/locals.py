@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
 from typing import Any
 
 import warp as wp
@@ -47,11 +46,11 @@ def local_arrays(source: Source) -> tuple[dict[str, Any], set[str]]:
     return {n: t for n, t in found.items() if n not in others}, others
 
 
-def as_vectors(source: Source, found: dict[str, Any], named: Callable[[str, Any], str]) -> None:
+def as_vectors(source: Source, found: dict[str, Any]) -> None:
     """Make these arrays of a function's tree vectors or matrices."""
     for node in nodes_of(source.tree.body):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in found:
-            node.value = calling(named("type_of_local", found[node.targets[0].id]))
+            node.value = calling(source.names.give(found[node.targets[0].id], "type_of_local"))
 
 
 def stores_into(source: Source, found: dict[str, Any]) -> set[Place]:

@@ -90,7 +90,7 @@ class Parts:
             indices: list[ast.expr] = [ast.Constant("xyzw".find(target.attr))]
         else:
             indices = [self._index(index, owner, axis) for axis, index in enumerate(indices_of(target))]
-        return calling(self.writer.named("with_component", warp_code.builtin("assign_copy")), base, *indices, value)
+        return calling(self.writer.named(warp_code.builtin("assign_copy"), "with_component"), base, *indices, value)
 
     def _index(self, node: ast.expr, owner: Any, axis: int) -> ast.expr:
         """An index as it is; a slice with numbers for its bounds as a value that Warp's builtins take."""
@@ -99,7 +99,7 @@ class Parts:
         bounds = slice_bounds(node)
         assert bounds is not None
         numbers = map(ast.Constant, bounds.indices(owner._shape_[axis]))
-        return calling(self.writer.named("slice", warp_code.builtin("slice")), *numbers)
+        return calling(self.writer.named(warp_code.builtin("slice"), "slice"), *numbers)
 
     def _type_of(self, node: ast.expr) -> Any:
         """The type of a variable, or of a field of one; None for other parts."""

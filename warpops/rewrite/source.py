@@ -33,6 +33,8 @@ class Names:
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
+        self.given: dict[str, Any] = {}
+        """What free names of the text stand for that aren't the user's."""
 
     def has(self, name: str) -> bool:
         """Whether a name is taken."""
@@ -44,6 +46,14 @@ class Names:
             name += "_"
         self._taken.add(name)
         return name
+
+    def give(self, value: Any, wanted: str) -> str:
+        """The one free name that stands for an object."""
+        found = next((n for n, other in self.given.items() if other is value), None)
+        if found is None:
+            found = self.fresh("".join(c if c.isalnum() or c == "_" else "_" for c in wanted))
+            self.given[found] = value
+        return found
 
 
 @dataclass

@@ -122,7 +122,7 @@ class _Maker:
         if function.native_snippet is not None:
             return False  # as far as is known
         read = self.read(function)
-        callees = [f for f, _ in read.called.values() if not f.is_builtin()]
+        callees = [f for f in read.called.values() if not f.is_builtin()]
         return read.writes() or any(map(self.stores, callees))
 
     def body(self, scope: Scope, begin: Callable[[], None]) -> None:

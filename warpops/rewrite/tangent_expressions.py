@@ -52,7 +52,7 @@ class Expressions:
         """Whether evaluating it earlier or later makes a difference: random states, counters, the user's functions."""
         for inner in ast.walk(node):
             called = self.scope.typed.called.get(id(inner))
-            if called is not None and (not called[0].is_builtin() or is_impure(called[0])):
+            if called is not None and (not called.is_builtin() or is_impure(called)):
                 return True
         return False
 
@@ -79,7 +79,7 @@ class Expressions:
         path = dotted(node)
         if path in self.scope.leaves:
             return Form(path, kind, self.scope.leaves[path])
-        if not self._is_value(node) or self._is_untouched(path):
+        if not self._is_value(path) or self._is_untouched(path):
             return Form(self.scope.plain(node), kind)
         base = self.form(node.value)
         text = f"{atom(base.text)}.{node.attr}"
@@ -87,15 +87,10 @@ class Expressions:
             return Form(text, kind)
         return Form(text, kind, None if base.tangent is None else f"{atom(base.tangent)}.{node.attr}")
 
-    def _is_value(self, node: ast.expr) -> bool:
+    def _is_value(self, path: str | None) -> bool:
         """Whether a chain of attributes starts from a value of the kernel's, and not from a module or a type."""
-        while isinstance(node, ast.Attribute):
-            node = node.value
-        return (
-            not isinstance(node, ast.Name)
-            or node.id in self.scope.typed.locals
-            or node.id in self.scope.typed.arguments
-        )
+        typed = self.scope.typed
+        return path is None or path.split(".")[0] in {*typed.locals, *typed.arguments}
 
     def _is_untouched(self, path: str | None) -> bool:
         """A field of a struct argument that holds no array with a tangent, of a struct that nothing is stored into."""
@@ -154,7 +149,7 @@ class Expressions:
         operands = [self.form(part) for part in parts]
         called = self.scope.typed.called.get(id(node))
         if called is not None:  # the user's own operator
-            return self.users(node, called[0], operands, kind)[0]
+            return self.users(node, called, operands, kind)[0]
         if isinstance(node, ast.BinOp):
             return self.binary(node, node.op, operands, kind)
         (x,) = operands
@@ -175,8 +170,8 @@ class Expressions:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def called(self, node: ast.Call) -> tuple[Any, list[str]] | None:
-        """The overload that a call resolves to, and the parameters that it gives; None for what is no function."""
+    def called(self, node: ast.Call) -> Any:
+        """The overload that a call resolves to; None for what is no function."""
         if id(node) in self.scope.typed.ambiguous:
             raise self.scope.refuse(node, "another function is called in each turn of an unrolled loop")
         return self.scope.typed.called.get(id(node))
@@ -194,10 +189,9 @@ class Expressions:
             kind: its type, or types.
             root: nothing else is evaluated in the statement.
         """
-        called = self.called(node)
-        if called is None or self.scope.is_python(node):
+        function = self.called(node)
+        if function is None or self.scope.is_python(node):
             return [Form(self.scope.plain(node), kind)]
-        function = called[0]
         if not root and not function.is_builtin() and self.stores(function):
             raise self.scope.refuse(node, f"'{function.key}' writes to arrays, and is called inside of an expression")
         forms, names = self._arguments(node)
@@ -232,9 +226,7 @@ class Expressions:
     def _writes(self, node: ast.Call) -> bool:
         """Whether a call writes tangents into arrays."""
         called = self.scope.typed.called.get(id(node))
-        if called is None or called[0].is_builtin():
-            return False
-        if called[0].native_snippet is None and not self.stores(called[0]):
+        if called is None or called.is_builtin() or (called.native_snippet is None and not self.stores(called)):
             return False
         arrays = [a for a in given(node) if is_array(self.scope.typed.type_of(a))]
         return any(self.form(a).tangent is not None for a in arrays)

@@ -17,6 +17,7 @@ from ..private.warp_source import lookup, meaning
 from ..private.warp_types import is_array, is_struct
 from .source import Names, indented, lines_of
 from .tangent_text import is_simple
+from .trees import names_in
 from .typed import Typed
 
 
@@ -80,10 +81,8 @@ class Scope:
     def __init__(self, owner: Any, typed: Typed) -> None:
         self.owner, self.typed = owner, typed
         self.code = code_of(owner)
-        used = {n.id for n in ast.walk(typed.tree) if isinstance(n, ast.Name)} | set(typed.arguments)
-        self.names = Names(used | {typed.tree.name})
-        self.given: dict[str, Any] = {}
-        """Free names of the text that aren't the user's."""
+        self.names = Names(names_in(ast.walk(typed.tree)) | {*typed.arguments, typed.tree.name})
+        self.given, self.give = self.names.given, self.names.give
         self.active: set[str] = set()
         """Locals that have a tangent somewhere."""
         self.twins: dict[str, str] = {}
@@ -105,7 +104,7 @@ class Scope:
         self.row = 0
         """The line of the user's that is written about."""
         self.start()
-        self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self.stored() else self.give(wp, "warp")
+        self.wp = "wp" if lookup(self.code, "wp") is wp and "wp" not in self.code.bound else self.give(wp, "warp")
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
@@ -141,14 +140,6 @@ class Scope:
         return "\n".join([head, *indented(lines_of(body, self.typed.tree.name))])
 
     # --- names --------------------------------------------------------------------------------------------------------
-
-    def give(self, value: Any, name: str) -> str:
-        """A free name that stands for an object."""
-        found = next((n for n, other in self.given.items() if other is value), None)
-        if found is None:
-            found = self.names.fresh(name)
-            self.given[found] = value
-        return found
 
     def twin(self, name: str) -> str:
         """The name of a local's tangent."""
@@ -238,11 +229,6 @@ class Scope:
     def is_python(self, node: ast.Call) -> bool:
         """Whether a call is ``wp.static``, of what depends on an unrolled loop's variable."""
         return is_static(meaning(self.code, node.func))
-
-    def stored(self) -> set[str]:
-        """The names that are assigned."""
-        nodes = ast.walk(self.typed.tree)
-        return {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
 
     def refuse(self, node: ast.AST, why: str, kind: type[TangentError] = TangentError) -> TangentError:
         site = self.code.site(node)

@@ -76,7 +76,7 @@ class Statements:
         if form.tangent is not None:
             return form.tangent
         called = self.scope.typed.called.get(id(value))
-        if called is not None and called[0].key in FRESH_ARRAYS:
+        if called is not None and called.key in FRESH_ARRAYS:
             return form.text
         if isinstance(value, ast.Call) and not any(holds_arrays(self.scope.typed.type_of(a)) for a in given(value)):
             return self.scope.blank(form.type)  # a new struct
@@ -180,7 +180,7 @@ class Statements:
             kind, tangent = typed.type_of(target) or value.type, own.tangent
         operands = [Form(own.text, kind, tangent), value]
         if called is not None:
-            form = self.expressions.users(node, called[0], operands, kind)[0]
+            form = self.expressions.users(node, called, operands, kind)[0]
         else:
             form = self.expressions.binary(node, node.op, operands, kind)
         if isinstance(target, ast.Name):
@@ -211,8 +211,7 @@ class Statements:
             "transform_set_translation": self._setter,
             "transform_set_rotation": self._setter,
         }
-        function = called[0]
-        writer = writers.get(function.key, self._called) if function.is_builtin() else self._called
+        writer = writers.get(called.key, self._called) if called.is_builtin() else self._called
         writer(node, value)
 
     def _called(self, node: ast.stmt, call: ast.Call) -> None:

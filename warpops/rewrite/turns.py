@@ -229,7 +229,7 @@ class LoopText:
     def _point(self, variable: str, at: ast.expr) -> ast.stmt:
         writer = self.writer
         made = writer.points.of(writer.types[variable])
-        return assign(variable, calling(writer.named(made.key, made), variable, self.memory[variable], at))
+        return assign(variable, calling(writer.named(made, made.key), variable, self.memory[variable], at))
 
 
 def _lines(body: Iterable[ast.stmt]) -> list[str]:

@@ -25,8 +25,8 @@ class Typed:
     arguments: dict[str, Any]
     types: dict[int, Any] = field(default_factory=dict)
     """The type of an expression, by the ``id`` of its node; a list for several results. Nothing for what is never run."""
-    called: dict[int, tuple[Any, list[str]]] = field(default_factory=dict)
-    """The function that a call, or an operator of the user's, resolves to, and the parameters it was given."""
+    called: dict[int, Any] = field(default_factory=dict)
+    """The function that a call, or an operator of the user's, resolves to."""
     locals: dict[str, Any] = field(default_factory=dict)
     """The types of locals."""
     ambiguous: set[int] = field(default_factory=set)
@@ -51,8 +51,7 @@ class Typed:
         stored = [n for n in parts if not isinstance(n.ctx, ast.Load)]
         arrays = [array for target in stored if (array := self.array_of(target)) is not None]
         return any(own or warp_types.fixed_shape(self.type_of(a)) is None for a in arrays) or any(
-            function.is_builtin() and function.key.startswith(("atomic_", "tile_"))
-            for function, _ in self.called.values()
+            function.is_builtin() and function.key.startswith(("atomic_", "tile_")) for function in self.called.values()
         )
 
     def record(self, node: ast.AST, found: Any) -> None:
@@ -62,16 +61,15 @@ class Typed:
             if isinstance(node, ast.Name):
                 self.locals[node.id] = kind
 
-    def resolved(self, node: ast.AST, function: Any, given: list[str]) -> None:
+    def resolved(self, node: ast.AST, function: Any) -> None:
         """Keep what a call resolved to."""
         if isinstance(node, ast.Expr):  # Warp goes straight from the statement to its call
             node = node.value
         if not isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.AugAssign)):
             return
-        before = self.called.get(id(node))
-        if before is not None and before[0] is not function:
+        if self.called.setdefault(id(node), function) is not function:
             self.ambiguous.add(id(node))
-        self.called[id(node)] = (function, given)
+        self.called[id(node)] = function
 
 
 def typed(owner: Any, options: dict[str, Any]) -> Typed:

@@ -4,7 +4,7 @@ nobody's. The adjoint kernel calls a function of the array and the index in its 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import warp as wp
@@ -27,7 +27,7 @@ def viewed_calls(source: Source) -> list[Viewed]:
     return [found for found in _viewed(source) if found[2]]
 
 
-def index_views(source: Source, named: Callable[[str, Any], str]) -> list[str]:
+def index_views(source: Source) -> list[str]:
     """Call functions of arrays and indices in a function's tree in place of these; returns their texts."""
     texts: list[str] = []
     made: dict[Any, Any] = {}
@@ -40,7 +40,7 @@ def index_views(source: Source, named: Callable[[str, Any], str]) -> list[str]:
         for k, argument in enumerate(call.args):
             view = views.get(k)
             arguments += [argument] if view is None else [view.value, *indices_of(view)]
-        call.func, call.args = name(named(made[key].key, made[key])), arguments
+        call.func, call.args = name(source.names.give(made[key], made[key].key)), arguments
     return texts
 
 
