@@ -10,6 +10,7 @@ from typing import Any
 from ..private import warp_source
 from ..private.warp_source import max_unroll, overwrites_are_copies
 from ..private.warp_types import argument_types
+from .chains import dotted
 from .conclude import conclude_array
 from .expressions import evaluate
 from .hazards import find_hazards
@@ -107,12 +108,9 @@ def _compared(body: Iterable[ast.AST]) -> set[str]:
                 tests = list(node.values)
             elif isinstance(node, ast.UnaryOp):
                 tests = [node.operand]
-            found |= {ast.unparse(inner) for test in tests for inner in ast.walk(test) if _is_path(inner)}
+            paths = {dotted(inner) for test in tests for inner in ast.walk(test)}
+            found |= {path for path in paths if path is not None}
     return found
-
-
-def _is_path(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_path(node.value))
 
 
 def _unseen(kernel: Any, arrays: dict[str, Any]) -> Effects:

@@ -12,6 +12,7 @@ from ..private.warp_source import lookup
 from ..private.warp_types import CONDITIONAL_LOSES_LOADS
 from . import conditions, numbers, places
 from .access import as_number, chosen, number, settled
+from .chains import dotted
 from .forms import NO_TRUTH
 from .functions import call
 from .joins import join, merge, with_tokens
@@ -104,11 +105,9 @@ def _attribute(record: Record, frame: Frame, node: ast.Attribute) -> Abstract:
     found = record.meanings.get(node)
     if found is None or found[0] in frame.env:
         value = _chain(record, frame, node)
-        base: ast.expr = node
-        while isinstance(base, ast.Attribute):
-            base = base.value
-        if isinstance(base, ast.Name) and base.id not in frame.env:
-            record.meanings[node] = base.id, value
+        path = dotted(node)
+        if path is not None and path.split(".")[0] not in frame.env:
+            record.meanings[node] = path.split(".")[0], value
         return value
     return found[1]
 

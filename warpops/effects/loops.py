@@ -17,6 +17,7 @@ from ..private.warp_types import CONTINUES_ARE_UNROLLED
 from . import conditions
 from .access import number
 from .behind import behind, join_paths, variables_behind, varying
+from .chains import last_name
 from .expressions import evaluate
 from .forms import ALL, NONE, Affine, Clamped, Coordinates, Unknown, bare_coordinate, literal
 from .joins import join, leave_loop, meet_must, with_tokens
@@ -120,7 +121,7 @@ def _is_query(test: ast.expr) -> bool:
     """``while wp.mesh_query_aabb_next(query, face)``: the query begins again in the reverse pass, as a ``for`` does."""
     if not isinstance(test, ast.Call):
         return False
-    name = test.func.attr if isinstance(test.func, ast.Attribute) else getattr(test.func, "id", "")
+    name = last_name(test.func)
     return "query" in name and name.endswith("_next")
 
 

@@ -31,6 +31,7 @@ from ..private.warp_types import (
     is_struct,
     known_type,
 )
+from .chains import last_name, root
 from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
 from .model import Site
 from .tables import row
@@ -72,13 +73,6 @@ class Body:
         self.updated |= other.updated
         self.exits |= other.exits
         self.static |= other.static
-
-
-def _base(node: ast.expr) -> ast.expr:
-    """What a chain of subscripts and attributes begins with."""
-    while isinstance(node, (ast.Subscript, ast.Attribute)):
-        node = node.value
-    return node
 
 
 @functools.cache
@@ -130,10 +124,9 @@ class Reader(ast.NodeVisitor):
             self.last_reads[node.id] = max(node.lineno, self.last_reads.get(node.id, 0))
 
     def visit_Subscript(self, node: ast.Subscript | ast.Attribute) -> None:
-        if isinstance(node.ctx, ast.Store):
-            base = _base(node)
-            if isinstance(base, ast.Name):
-                self.here.parts.add(base.id)
+        variable = root(node) if isinstance(node.ctx, ast.Store) else None
+        if variable is not None:
+            self.here.parts.add(variable)
         self.generic_visit(node)
 
     visit_Attribute = visit_Subscript  # noqa: N815
@@ -145,7 +138,7 @@ class Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = last_name(node.func)
         if name == "static":
             self.here.static = True
         elif node.args and isinstance(node.args[0], ast.Name) and is_random(name):
@@ -153,9 +146,9 @@ class Reader(ast.NodeVisitor):
         elif len(node.args) > 2 and isinstance(node.args[2], ast.Name) and row(name).writes == "third":
             self.here.parts.add(node.args[2].id)
         elif node.args and name.startswith(("atomic_", "tile_atomic_", "tile_store")):
-            base = _base(node.args[0])
-            if isinstance(base, ast.Name):
-                self.here.updated.add(base.id)
+            variable = root(node.args[0])
+            if variable is not None:
+                self.here.updated.add(variable)
         self.generic_visit(node)
 
     def visit_Break(self, node: ast.AST) -> None:
@@ -295,9 +288,9 @@ _SETTERS = {"transform_set_translation": "p", "transform_set_rotation": "q"}
 def setter_as_store(node: ast.Expr) -> ast.Assign | None:
     """``wp.transform_set_rotation(t, q)`` as the store that it is, ``t.q = q``; None for any other statement."""
     call = node.value
-    if not isinstance(call, ast.Call) or not isinstance(call.func, (ast.Attribute, ast.Name)):
+    if not isinstance(call, ast.Call):
         return None
-    part = _SETTERS.get(call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id)
+    part = _SETTERS.get(last_name(call.func))
     given = [*call.args, *(keyword.value for keyword in sorted(call.keywords, key=lambda k: k.arg != "xform"))]
     if part is None or len(given) != 2:
         return None

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..private.warp_source import declared_overloads, is_function, lookup, member
+from .chains import dotted
 from .names import Code, as_abstract, code_of, is_static
 from .values import Object
 
@@ -40,13 +41,5 @@ def _is_fixed(value: Any) -> bool:
 
 def _chains(body: Iterable[ast.stmt]) -> set[tuple[str, ...]]:
     """The names that are read, and those of which attributes are, as dotted paths."""
-    found: set[tuple[str, ...]] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            path: list[str] = []
-            while isinstance(node, ast.Attribute):
-                path.append(node.attr)
-                node = node.value
-            if isinstance(node, ast.Name):
-                found.add((node.id, *reversed(path)))
-    return found
+    paths = {dotted(node) for statement in body for node in ast.walk(statement)}
+    return {tuple(path.split(".")) for path in paths if path is not None}

@@ -13,10 +13,11 @@ from typing import Any
 
 import warp as wp
 
+from ..effects.chains import dotted
 from ..effects.names import as_abstract, is_static
 from ..effects.values import Builtin
 from .source import Source, definition, lines_of
-from .trees import dotted, items_of
+from .trees import items_of
 
 
 class UnbatchableError(Exception):

@@ -10,6 +10,7 @@ from typing import Any
 
 import warp as wp
 
+from ..effects.chains import dotted
 from ..effects.model import Site
 from ..frozen import frozen
 from ..private import warp_built, warp_types
@@ -17,7 +18,7 @@ from . import bounds_functions
 from .bounds_text import array_type, chain, element, is_sure, narrow, zero
 from .source import definition, make_func, users_site
 from .tangent_scope import Scope
-from .trees import at, calling, dotted, is_stored, name, parsed, store, targets
+from .trees import at, calling, is_stored, name, parsed, store, targets
 
 
 @frozen

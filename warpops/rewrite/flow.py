@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
+from ..effects.chains import root
 from ..effects.names import as_abstract, is_random
 from ..effects.tables import row
 from ..effects.values import Builtin
@@ -27,7 +28,6 @@ from .trees import (
     items_of,
     name,
     place,
-    root,
     stored,
     targets,
     together,

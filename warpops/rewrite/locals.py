@@ -8,10 +8,11 @@ from typing import Any
 
 import warp as wp
 
+from ..effects.chains import root
 from ..private import warp_types
 from .flow import builtin_name
 from .source import Source
-from .trees import Place, calling, has_slice, is_stored, items_of, nodes_of, place, root, targets
+from .trees import Place, calling, has_slice, is_stored, items_of, nodes_of, place, targets
 
 LARGEST = 64
 """Elements: each store makes a new vector."""

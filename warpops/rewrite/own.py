@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 
+from ..effects.chains import dotted
 from ..effects.names import is_random
 from ..private.warp_source import is_users, takes_references
 from .flow import builtin_name
@@ -13,7 +14,6 @@ from .trees import (
     assign,
     assigned_in,
     compound,
-    dotted,
     head_of,
     is_stored,
     items_of,

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
+from ..effects.chains import root
 from ..private import warp_built, warp_code, warp_types
-from .trees import assign, calling, indices_of, loaded, name, root, targets, together
+from .trees import assign, calling, indices_of, loaded, name, targets, together
 
 
 def slice_bounds(node: ast.Slice) -> slice | None:

@@ -16,12 +16,13 @@ from typing import Any
 
 import warp as wp
 
+from ..effects.chains import root
 from ..effects.model import Site
 from ..effects.names import Code, code_of, is_static
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
 from ..private.warp_source import declared_overloads, is_users, meaning
-from .trees import assigned_in, head_of, items_of, names_in, nodes_of, root
+from .trees import assigned_in, head_of, items_of, names_in, nodes_of
 
 
 class UnreadableError(Exception):

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from ..effects.chains import dotted
 from ..effects.tables import row
 from ..private import warp_built
 from ..private.warp_types import is_array
@@ -13,7 +14,7 @@ from .tangent_builtins import Builtins
 from .tangent_scope import Form, MixedArraysError, Scope, has_tangent
 from .tangent_text import atom, is_cheap, joined
 from .tangent_tiles import mapped
-from .trees import dotted, given, items_of
+from .trees import given, items_of
 
 
 class Expressions:

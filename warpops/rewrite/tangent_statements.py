@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from ..effects.chains import dotted, root
 from ..private.warp_types import is_struct
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, GrownError, Scope, has_tangent, holds_arrays
-from .trees import dotted, given, items_of, root
+from .trees import given, items_of
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""

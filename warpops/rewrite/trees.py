@@ -107,21 +107,6 @@ def targets(statement: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[ast.e
     return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
 
 
-def root(target: ast.AST) -> str | None:
-    """The variable that a chain of subscripts and attributes begins with."""
-    while isinstance(target, (ast.Subscript, ast.Attribute)):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else None
-
-
-def dotted(node: ast.AST) -> str | None:
-    """``s.inner.pos`` of a chain of attributes on a name; None for anything else."""
-    if isinstance(node, ast.Attribute):
-        owner = dotted(node.value)
-        return None if owner is None else f"{owner}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else None
-
-
 # --- going through ----------------------------------------------------------------------------------------------------
 
 

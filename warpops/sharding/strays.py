@@ -12,11 +12,11 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
+from ..effects.chains import dotted
 from ..effects.names import as_abstract, is_static, is_type
 from ..effects.values import Builtin
 from ..private.warp_source import declared_overloads, is_function
 from ..rewrite.source import Source, as_it_is
-from ..rewrite.trees import dotted
 
 
 class _StraysError(Exception):
