@@ -22,7 +22,7 @@ from .expressions import evaluate
 from .forms import ALL, NONE, Affine, Clamped, Coordinates, Unknown, bare_coordinate, literal
 from .joins import join, leave_loop, meet_must, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
-from .names import Code
+from .names import Code, advances_query
 from .ranges import loop_variable, range_arguments, strides
 from .record import Frame, Head, LoopContext, Record
 from .state import State
@@ -119,10 +119,7 @@ def run_while(record: Record, frame: Frame, node: ast.While) -> None:
 
 def _is_query(test: ast.expr) -> bool:
     """``while wp.mesh_query_aabb_next(query, face)``: the query begins again in the reverse pass, as a ``for`` does."""
-    if not isinstance(test, ast.Call):
-        return False
-    name = last_name(test.func)
-    return "query" in name and name.endswith("_next")
+    return isinstance(test, ast.Call) and advances_query(last_name(test.func))
 
 
 def _breaks(node: _Loop) -> bool:

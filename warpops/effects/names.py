@@ -46,6 +46,10 @@ def is_random(name: str) -> bool:
     return row(name).writes == "state"
 
 
+def advances_query(name: str) -> bool:
+    return "query" in name and name.endswith("_next")
+
+
 @dataclass
 class Body:
     """What the text of a loop's body says, or of a whole function's."""

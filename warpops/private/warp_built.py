@@ -32,21 +32,15 @@ def local_types(kernel: Any) -> list[tuple[Any, Any, dict[str, Any], list[Any]]]
         builder = _context.ModuleBuilder(module, options)
         found = [(copy.func, None, copy.adj), *((f.func, f, f.adj) for f in builder.functions)]
         return [
-            (func, owner, _types_of(adj.symbols), _results_of(adj)) for func, owner, adj in found if func is not None
+            (func, owner, _types_of(adj.symbols), [strict_type(result.type) for result in adj.return_var or ()])
+            for func, owner, adj in found
+            if func is not None
         ]
 
 
 def _types_of(symbols: dict[str, Any]) -> dict[str, Any]:
     types = {name: getattr(variable, "type", None) for name, variable in symbols.items()}
     return {name: strict_type(found) for name, found in types.items() if found is not None}
-
-
-def _results_of(adjoint: Any) -> list[Any]:
-    found = adjoint.return_var
-    if found is None:
-        return []
-    variables = found if isinstance(found, (list, tuple)) else [found]
-    return [strict_type(variable.type) for variable in variables]
 
 
 def strict_type(warp_type: Any) -> Any:

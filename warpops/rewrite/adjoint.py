@@ -297,9 +297,3 @@ class Writer:
 
     def type_name(self, warp_type: Any) -> str:
         return self.named(warp_type, "type_" + warp_types.type_name(warp_type).split(".")[-1].split("[")[0])
-
-    def memory(self, wanted: str, warp_type: Any, size: int) -> tuple[str, ast.stmt]:
-        """The name of an array of the thread's own, and what makes it."""
-        found = self.names.fresh(wanted)
-        made = parsed(f"{self.warp}.zeros(shape=({size},), dtype={self.type_name(warp_type)})")
-        return found, assign(found, made)

@@ -17,7 +17,7 @@ from ..effects.chains import dotted
 from ..effects.names import as_abstract, is_static
 from ..effects.values import Builtin
 from .source import Source, definition, lines_of
-from .trees import items_of
+from .trees import at, items_of, name
 
 
 class UnbatchableError(Exception):
@@ -42,13 +42,13 @@ def batch_source(
         UnbatchableError: the kernel does something that the rewriting doesn't follow.
     """
     fresh, title = source.names.fresh, source.tree.name
-    name = fresh(f"{title}_vmap")
+    own = fresh(f"{title}_vmap")
     batch, warp = fresh("batch"), fresh("warp")
     coordinates = [fresh(f"thread_{axis}") for axis in range(rank)]
     rewriter = _Rewriter(source, set(batched), set(labels), batch, _tid_calls(source, coordinates))
     new = [rewriter.visit(statement) for statement in source.tree.body]
     first = f"{', '.join([batch, *coordinates])} = {warp}.tid()"
-    return definition(name, source.parameters, [first, *lines_of(new, title)]), name, {warp: wp}
+    return definition(own, source.parameters, [first, *lines_of(new, title)]), own, {warp: wp}
 
 
 def _is_tid(value: Any) -> bool:
@@ -68,7 +68,7 @@ def _tid_calls(source: Source, coordinates: list[str]) -> dict[int, ast.expr]:
             raise UnbatchableError("wp.tid is used without being called")
     if any(unpacked.get(id(call), 1) != len(coordinates) for call in calls):
         raise UnbatchableError("wp.tid() is called with another number of coordinates than the launch has")
-    names: list[ast.expr] = [ast.Name(n, ast.Load()) for n in coordinates]
+    names: list[ast.expr] = [name(n) for n in coordinates]
     return {id(call): ast.Tuple(names, ast.Load()) if id(call) in unpacked else names[0] for call in calls}
 
 
@@ -84,7 +84,7 @@ class _Rewriter(ast.NodeTransformer):
         return dotted(node) in self.batched
 
     def view(self, node: ast.expr) -> ast.expr:
-        return ast.Subscript(node, ast.Name(self.batch, ast.Load()), ast.Load())
+        return at(node, [name(self.batch)])
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         if self.array(node.value):
@@ -92,9 +92,7 @@ class _Rewriter(ast.NodeTransformer):
             items = items_of(index)
             if any(isinstance(item, (ast.Slice, ast.Starred)) for item in items):
                 return ast.Subscript(self.view(node.value), index, node.ctx)
-            return ast.Subscript(
-                node.value, ast.Tuple([ast.Name(self.batch, ast.Load()), *items], ast.Load()), node.ctx
-            )
+            return at(node.value, [name(self.batch), *items], node.ctx)
         shape = node.value
         if isinstance(shape, ast.Attribute) and shape.attr == "shape" and self.array(shape.value):
             axis = node.slice

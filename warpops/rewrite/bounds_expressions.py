@@ -15,10 +15,10 @@ from ..effects.model import Site
 from ..frozen import frozen
 from ..private import warp_built, warp_types
 from . import bounds_functions
-from .bounds_text import array_type, chain, element, is_sure, narrow, zero
+from .bounds_text import array_type, element, is_sure, narrow, zero
 from .source import definition, make_func, users_site
 from .tangent_scope import Scope
-from .trees import at, calling, is_stored, name, parsed, store, targets
+from .trees import at, calling, chain, is_stored, name, parsed, rebuilt, store, targets
 
 
 @frozen
@@ -90,13 +90,7 @@ class Expressions:
 
     def _parts(self, node: Any) -> Any:
         """The same node of new parts."""
-        if isinstance(node, list):
-            return [self.of(item) for item in node]
-        if not isinstance(node, ast.AST):
-            return node
-        return type(node)(
-            **{f: self.of(v) if isinstance(v, ast.AST) else self._parts(v) for f, v in ast.iter_fields(node)}
-        )
+        return rebuilt(node, self.of)
 
     # --- types --------------------------------------------------------------------------------------------------------
 

@@ -7,16 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..private import warp_types
-from .trees import indices_of
-
-
-def chain(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
-    """``x`` and all indices of ``x[i][j, k]``, which are one to Warp."""
-    indices: list[ast.expr] = []
-    while isinstance(node, ast.Subscript):
-        indices = [*indices_of(node), *indices]
-        node = node.value
-    return node, indices
 
 
 def array_type(kind: Any) -> Any:

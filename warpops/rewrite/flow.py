@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 from ..effects.chains import root
-from ..effects.names import as_abstract, is_random
+from ..effects.names import advances_query, as_abstract, is_random
 from ..effects.tables import row
 from ..effects.values import Builtin
 from ..private.warp_source import is_users, parameters
@@ -120,10 +120,6 @@ def builtin_name(called: object) -> str:
         return ""
     found = as_abstract(called)
     return found.name if isinstance(found, Builtin) else str(getattr(called, "__name__", ""))
-
-
-def advances_query(name: str) -> bool:
-    return "query" in name and name.endswith("_next")
 
 
 def exposed(uses: Uses, body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:

@@ -6,8 +6,9 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
+from ..effects.names import advances_query
 from .builtins import setters_as_stores
-from .flow import Structure, Uses, advances_query, builtin_name, exposed, is_exit, part_for, values_taken
+from .flow import Structure, Uses, builtin_name, exposed, is_exit, part_for, values_taken
 from .kept import as_kept
 from .locals import local_arrays, stores_into
 from .model import FunctionPlan, LoopPlan, RefusedError, listed

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from .source import Source
-from .trees import Loop, Place, place
+from .trees import Loop, Place, assigned_in, nodes_of, place, range_of
 
 MOST = 32
 """How often the body of an inner loop may stand there."""
@@ -69,12 +69,10 @@ def _copies(source: Source, loop: Loop, known: Mapping[str, int], unroll: int) -
     values = _values(source, loop, known)
     assert isinstance(loop, ast.For)
     variable = loop.target.id  # type: ignore[attr-defined]
-    inner = [n for s in loop.body for n in ast.walk(s)]
+    inner = list(nodes_of(loop.body))
     if len(values) > unroll or any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in inner):
         raise _UnknownError
-    if any(isinstance(n, ast.Name) and n.id == variable and not isinstance(n.ctx, ast.Load) for n in inner):
-        raise _UnknownError
-    if _is_read_outside(source.tree, variable):
+    if variable in assigned_in(inner) or _is_read_outside(source.tree, variable):
         raise _UnknownError
     nearest = list(_nearest(loop.body))
     return sum(max(1, sum(_copies(source, n, {**known, variable: v}, unroll) for n in nearest)) for v in values)
@@ -99,10 +97,8 @@ def _is_read_outside(node: ast.AST, variable: str) -> bool:
 
 def _values(source: Source, loop: Loop, known: Mapping[str, int]) -> range:
     """What a loop's variable is in each turn."""
-    call = loop.iter if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) else None
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"):
-        raise _UnknownError
-    numbers = [_number(source, argument, known) for argument in call.args]
+    bounds = range_of(loop) if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) else []
+    numbers = [_number(source, argument, known) for argument in bounds]
     if not numbers or (len(numbers) == 3 and numbers[2] == 0):
         raise _UnknownError
     return range(*numbers)

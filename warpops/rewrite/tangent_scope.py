@@ -17,7 +17,7 @@ from ..private.warp_source import lookup, meaning
 from ..private.warp_types import is_array, is_struct
 from .source import Names, indented, lines_of
 from .tangent_text import is_simple
-from .trees import names_in
+from .trees import names_in, rebuilt
 from .typed import Typed
 
 
@@ -237,12 +237,9 @@ class Scope:
 
 def _copied(node: Any) -> Any:
     """A tree that may be changed; what ``wp.static`` came to stays the object that it is."""
-    if isinstance(node, list):
-        return [_copied(item) for item in node]
-    if not isinstance(node, ast.AST):
-        return node
-    made = type(node)(**{name: _copied(getattr(node, name)) for name in node._fields if hasattr(node, name)})
-    made.__dict__.update({k: v for k, v in node.__dict__.items() if k not in made.__dict__})
+    made = rebuilt(node, _copied)
+    if isinstance(node, ast.AST):
+        made.__dict__.update({k: v for k, v in node.__dict__.items() if k not in made.__dict__})
     return made
 
 

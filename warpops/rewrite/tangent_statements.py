@@ -9,7 +9,7 @@ from ..effects.chains import dotted, root
 from ..private.warp_types import is_struct
 from .tangent_expressions import Expressions
 from .tangent_scope import Form, GrownError, Scope, has_tangent, holds_arrays
-from .trees import given, items_of
+from .trees import chain, given, items_of
 
 FRESH_ARRAYS = frozenset({"zeros"})
 """Builtins that make an array of the thread's own: its twin is made by the same call."""
@@ -227,7 +227,7 @@ class Statements:
         if call.keywords:
             raise self.scope.refuse(node, "an atomic operation with named arguments has no tangent rule")
         array, *index, value = call.args
-        label = _whole(array)
+        label = dotted(chain(array)[0])
         base = self.expressions.form(array)
         again = base.tangent is not None or self.expressions.has_effects(value)
         places = [self.expressions.index(i, again) for i in index]
@@ -242,7 +242,7 @@ class Statements:
     def _extreme(self, node: ast.stmt, call: ast.Call) -> None:
         """``wp.atomic_max(y, i, j, value)``, its result not used: who has given what ``y`` holds in the end has won. Several
         winners count as the adjoint counts them, each in full."""
-        if call.keywords or _whole(call.args[0]) not in self.scope.extremes:
+        if call.keywords or dotted(chain(call.args[0])[0]) not in self.scope.extremes:
             self._called(node, call)
             return
         array, *index, value = call.args
@@ -335,10 +335,3 @@ class Statements:
         for k, value in enumerate(values):
             self.scope.add(f"{result}.r{k} = {value}")
         self.scope.add(f"return {result}")
-
-
-def _whole(node: ast.expr) -> str:
-    """The dotted name of an array that is given as it is, or a view of which is; '' for another."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return dotted(node) or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 Loop = ast.For | ast.While
@@ -82,6 +82,16 @@ def compound(like: ast.If | Loop, head: ast.expr, body: list[ast.stmt], orelse: 
     return made
 
 
+def rebuilt(node: Any, part: Callable[[Any], Any]) -> Any:
+    """The same node, or list of nodes, of new parts."""
+    if isinstance(node, list):
+        return [part(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = ast.iter_fields(node)
+    return type(node)(**{f: part(v) if isinstance(v, ast.AST) else rebuilt(v, part) for f, v in fields})
+
+
 # --- taking apart -----------------------------------------------------------------------------------------------------
 
 
@@ -97,6 +107,15 @@ def given(call: ast.Call) -> list[ast.expr]:
 
 def indices_of(node: ast.Subscript) -> list[ast.expr]:
     return items_of(node.slice)
+
+
+def chain(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
+    """``x`` and all indices of ``x[i][j, k]``, which are one to Warp."""
+    indices: list[ast.expr] = []
+    while isinstance(node, ast.Subscript):
+        indices = [*indices_of(node), *indices]
+        node = node.value
+    return node, indices
 
 
 def has_slice(node: ast.Subscript) -> bool:

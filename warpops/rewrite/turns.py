@@ -104,10 +104,12 @@ class LoopText:
             self._func(self.look, *self._look_text(), {self.walk: made})
 
     def _memory(self, wanted: str, warp_type: Any) -> str:
-        found, makes = self.writer.memory(wanted, warp_type, self.shape.size)
-        self.makes.append(makes)
+        """The name of an array of the thread's own."""
+        writer, found = self.writer, str(self.fresh(wanted))
+        made = parsed(f"{writer.warp}.zeros(shape=({self.shape.size},), dtype={writer.type_name(warp_type)})")
+        self.makes.append(assign(found, made))
         self.kinds[found] = warp_type
-        return str(found)
+        return found
 
     def _func(self, own: str, parameters: list[str], lines: list[str], given: dict[str, Any]) -> Any:
         """A function that the kernel calls. It returns an int, and no gradient passes through it."""
