@@ -96,21 +96,10 @@ def _loop_needs(loop: RunTimeLoop) -> LoopNeeds:
 
 def _compared(body: Iterable[ast.AST]) -> set[str]:
     """The variables that the kernel compares or asks for their truth, struct fields by dotted name."""
-    found: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            tests: list[ast.AST] = []
-            if isinstance(node, ast.Compare):
-                tests = [node.left, *node.comparators]
-            elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
-                tests = [node.test]
-            elif isinstance(node, ast.BoolOp):
-                tests = list(node.values)
-            elif isinstance(node, ast.UnaryOp):
-                tests = [node.operand]
-            paths = {dotted(inner) for test in tests for inner in ast.walk(test)}
-            found |= {path for path in paths if path is not None}
-    return found
+    nodes = [node for statement in body for node in ast.walk(statement)]
+    tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.If, ast.IfExp, ast.While))]
+    tests += [node for node in nodes if isinstance(node, (ast.Compare, ast.BoolOp, ast.UnaryOp))]
+    return {path for test in tests for node in ast.walk(test) if (path := dotted(node)) is not None}
 
 
 def _unseen(kernel: Any, arrays: dict[str, Any]) -> Effects:

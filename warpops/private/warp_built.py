@@ -48,10 +48,6 @@ def strict_type(warp_type: Any) -> Any:
     return _types.type_to_warp(_types.strip_reference(warp_type))
 
 
-def is_tile(warp_type: Any) -> bool:
-    return bool(_types.is_tile(warp_type))
-
-
 def types_of(found: Any) -> Any:
     """The type of what Warp made of an expression; a list for several results, None for what isn't a value."""
     if isinstance(found, _codegen.Var):

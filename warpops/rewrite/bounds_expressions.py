@@ -284,7 +284,7 @@ class Expressions:
             return made
         root, own, parts, kind = found
         value = self.kind(node.value)
-        plain = value is None or isinstance(value, list) or warp_types.is_array(value) or warp_built.is_tile(value)
+        plain = value is None or isinstance(value, list) or warp_types.is_array(value) or warp_built.tile_of(value)
         if len(own) < kind.ndim or not all(self._is_index(i) and not isinstance(i, ast.Slice) for i in own) or plain:
             if value is not None:
                 self.notes.leave(f"a store to several elements of '{ast.unparse(root)}'", self.scope.code.site(node))

@@ -32,7 +32,7 @@ class Parts:
             return [statement]
         target = targets(statement)[0]
         owner = self.writer.types.get(root(target))
-        if isinstance(target, ast.Name) or owner is None or warp_built.is_tile(owner):
+        if isinstance(target, ast.Name) or owner is None or warp_built.tile_of(owner):
             return [statement]
         value, first = statement.value, self._drawn_first(statement, target)
         if first and isinstance(statement, ast.Assign):
