@@ -203,7 +203,8 @@ def test_what_can_not_be_made_right():
 def test_cuda_source(op):
     """Warp compiles the rewritten kernel for CUDA, without a device."""
     gradient(op, X)
-    kernel = op._instances.only.launcher.reverse.launcher.kernel
+    launcher = op._instances.only.launcher
+    kernel = launcher.reverse._of(launcher)[0].kernel
     folder = Path(wp.config.kernel_cache_dir) / "loops_ptx"
     folder.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
