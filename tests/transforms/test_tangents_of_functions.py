@@ -122,6 +122,22 @@ def asked(x: wp.array2d[f64], y: wp.array[f64]):
     y[i] = s * x[i, 2] if large(x, i) else s
 
 
+@wp.func
+def put(y: wp.array[f64], i: int, v: f64):
+    y[i] = v * v
+
+
+@wp.func
+def handed_on(y: wp.array[f64], i: int, v: f64):
+    put(y, i, v)
+
+
+@wp.kernel
+def by_two(x: wp.array[f64], y: wp.array[f64]):
+    i = wp.tid()
+    handed_on(y, i, x[i])
+
+
 def rand(*shape: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.3
 
@@ -130,6 +146,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
     "matrices": (matrices, {}, (rand(3, 4),)),
     "logged": (logged, {"signature": "a[n, m] -> log[n], y[n]"}, (2 * rand(3, 4),)),
     "inside": (inside, {}, (rand(4), 5)),
+    "by_two": (by_two, {}, (rand(4),)),
     "asked": (asked, {}, (rand(5, 3),)),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from .names import Code
 from .record import Frame, Record, RunTimeLoop
-from .values import PLAIN, Abstract, Doubt, Held, Struct, Through, Value, is_active, tokens_of
+from .values import PLAIN, Abstract, Array, Doubt, Held, Struct, Through, Value, is_active, tokens_of
 
 
 def leaves(body: Iterable[ast.stmt], kind: type[ast.stmt]) -> bool:
@@ -22,7 +22,7 @@ def begin_loop(record: Record, frame: Frame, node: ast.For | ast.While, loop: in
     """Note a loop, and the variables that it overwrites."""
     found = record.run_time.setdefault(loop, RunTimeLoop(frame.code, node))
     found.order = record.fresh()
-    found.left = loop in record.while_loops or is_left(frame.code, node)
+    found.left = loop in record.while_loops or is_left(frame.code, node) or _is_in_order(record, frame, node, loop)
     for name in names:
         own = [t for t in tokens_of(frame.env.get(name, PLAIN)) if isinstance(t, Held) and t.name == name]
         token = max(own, key=lambda t: t.version, default=None)
@@ -57,4 +57,44 @@ def doubts_of(record: Record, frame: Frame, node: ast.For | ast.While, loop: int
     if is_left(frame.code, node):
         message = "Warp's adjoint of a loop left by break or return runs other iterations than the kernel"
         return [Through(loop), Doubt("loop-exit", site, message)]
+    if _is_in_order(record, frame, node, loop):
+        message = "Warp's adjoint of a loop over a query runs its turns forwards, and they depend on one another"
+        return [Through(loop), Doubt("loop-exit", site, message)]
     return [Through(loop)]
+
+
+def _is_in_order(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> bool:
+    """Whether the turns of a query's loop depend on one another: it does more than add to what was there before."""
+    if loop not in record.queries:
+        return False
+    body, end = frame.code.loops[node], node.end_lineno or 0
+    local = {n for n in body.assigned if not isinstance(frame.env.get(n), Array)}
+    lasting = {n for n in local if n in frame.env or frame.code.last_reads.get(n, 0) > end}
+    reads = 0
+    for one in (inner for statement in node.body for inner in ast.walk(statement)):
+        if isinstance(one, (ast.Assign, ast.AugAssign)):
+            names = [n.id for n in ast.walk(one) if isinstance(n, ast.Name)]
+            if _is_sum(one):
+                # Its own number, which it adds to.
+                reads -= isinstance(one, ast.Assign) and names[0] in lasting
+                reads -= isinstance(one, ast.AugAssign) and not isinstance(one.target, ast.Name) and names[0] in lasting
+            elif not all(isinstance(n, ast.Name) and n.id not in lasting for n in _targets(one)):
+                return True
+        reads += isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in lasting
+    return reads > 0
+
+
+def _targets(statement: ast.Assign | ast.AugAssign) -> list[ast.expr]:
+    found = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return [one for whole in found for one in (whole.elts if isinstance(whole, ast.Tuple) else [whole])]
+
+
+def _is_sum(statement: ast.Assign | ast.AugAssign) -> bool:
+    """``s += a``, ``s = s + a`` or ``s = a + s``."""
+    if isinstance(statement, ast.AugAssign):
+        return isinstance(statement.op, (ast.Add, ast.Sub))
+    value, target = statement.value, statement.targets[0]
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.BinOp):
+        return False
+    terms = {ast.Add: [value.left, value.right], ast.Sub: [value.left]}.get(type(value.op), [])
+    return any(isinstance(term, ast.Name) and term.id == target.id for term in terms)

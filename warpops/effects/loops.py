@@ -32,8 +32,10 @@ from .values import (
     Array,
     Carried,
     Doubt,
+    Object,
     Through,
     Trace,
+    Tuple,
     Value,
     traces_of,
     with_trace,
@@ -51,14 +53,16 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     name = node.target.id if isinstance(node.target, ast.Name) else ""
     arguments = range_arguments(record, frame, node.iter)
     if arguments is None:
-        evaluate(record, frame, node.iter)
+        loop_id = record.loop_id(frame, node)
+        if not isinstance(evaluate(record, frame, node.iter), (Tuple, Object)):
+            record.queries.add(loop_id)
         index: Abstract = Value(Unknown("values of an iterator", varies=ALL), data=True, varies=ALL)
         _run(
             record,
             frame,
             node,
             {name: index},
-            record.loop_id(frame, node),
+            loop_id,
             unrolled=False,
             at_least_once=False,
             variable=False,
@@ -112,13 +116,12 @@ def _unrolled(record: Record, frame: Frame, node: ast.For, name: str, values: ra
 def run_while(record: Record, frame: Frame, node: ast.While) -> None:
     loop = record.loop_id(frame, node)
     record.loop_sites[loop] = frame.code.site(node)
-    if not _is_query(node.test):
-        record.while_loops.add(loop)
+    (record.queries if _is_query(node.test) else record.while_loops).add(loop)
     _run(record, frame, node, {}, loop, unrolled=False, at_least_once=False, variable=False)
 
 
 def _is_query(test: ast.expr) -> bool:
-    """``while wp.mesh_query_aabb_next(query, face)``: the query begins again in the reverse pass, as a ``for`` does."""
+    """``while wp.mesh_query_aabb_next(query, face)``: in the reverse pass the query begins again, as that of a ``for`` does."""
     return isinstance(test, ast.Call) and advances_query(last_name(test.func))
 
 

@@ -246,7 +246,8 @@ class Hazard:
     - ``"counter"``: slots from a consumed atomic counter without a replay,
     - ``"index"``: an index that a run-time loop carries; the adjoint may write outside of an array,
     - ``"loop-product"``: a variable of a run-time loop is needed by value, in the loop or after it,
-    - ``"loop-exit"``: ``break`` or ``return`` out of a run-time loop, and what runs after it,
+    - ``"loop-exit"``: ``break`` or ``return`` out of a run-time loop, and what runs after it; a query's turns that depend
+      on one another,
     - ``"while"``: what runs in a ``while`` loop,
     - ``"component"``: an overwritten component of a local,
     - ``"overwritten"``: a value that the adjoint needs is overwritten,
@@ -297,7 +298,7 @@ class LoopNeeds:
     active: bool = False
     """Gradients flow through it."""
     left: bool = False
-    """It is a ``while``, or a ``break`` or ``return`` leaves it."""
+    """It is a ``while``, a ``break`` or ``return`` leaves it, or it is a query's and its turns depend on one another."""
     inside: frozenset[str] = frozenset()
     """Variables whose value at a turn is needed."""
     after: frozenset[str] = frozenset()

@@ -203,6 +203,8 @@ class Record:
     """What loops carry that was an index of no harm before the loop: its value in the adjoint of what follows the loop."""
     loop_sites: dict[int, Site] = field(default_factory=dict)
     while_loops: set[int] = field(default_factory=set)
+    queries: set[int] = field(default_factory=set)
+    """Loops over what a query finds."""
     run_time: dict[int, RunTimeLoop] = field(default_factory=dict)
     array_stores: dict[tuple[Any, int, int], None] = field(default_factory=dict)
     tested: set[str] = field(default_factory=set)

@@ -257,6 +257,7 @@ class Expressions:
             made = [scope.fresh("t") for _ in kinds]
             scope.add(f"{', '.join(made)} = {text}")
             return [Form(n, k) for n, k in zip(made, kinds, strict=True)]
+        scope.writes = scope.writes or found.writes
         values = [places[p].text if p in places else self._default(function, p) for p in parameters]
         tangents = [places[p].tangent or "" for p, a in zip(parameters, active, strict=True) if a]
         call = f"{scope.give(found.function, found.function.key)}({', '.join([*values, *tangents])})"
