@@ -97,6 +97,17 @@ def sums_of_sums(grid: wp.uint64, p: wp.array[wp.vec3], x: wp.array[D], radius: 
 
 
 @wp.kernel
+def sums_in_parts(grid: wp.uint64, p: wp.array[wp.vec3], x: wp.array[D], radius: float, y: wp.array[D]):
+    i = wp.tid()
+    s = D(0.0)
+    v = wp.vec2d(D(0.0), D(0.0))
+    for j in wp.hash_grid_query(grid, p[i], radius):
+        s = x[j] + s
+        v[0] += s
+    y[i] = v[0]
+
+
+@wp.kernel
 def boxes(bvh: wp.uint64, low: wp.array[wp.vec3], high: wp.array[wp.vec3], x: wp.array[D], y: wp.array[D]):
     i = wp.tid()
     a = D(1.0)
@@ -127,7 +138,7 @@ def points():
 
 @pytest.mark.parametrize(
     "kernel",
-    [neighbours, neighbours_by_while, summed, total, fading, latest, stored, sums_of_sums],
+    [neighbours, neighbours_by_while, summed, total, fading, latest, stored, sums_of_sums, sums_in_parts],
     ids=lambda k: k.key,
 )
 def test_hash_grid(kernel, points):

@@ -67,34 +67,37 @@ def _is_in_order(record: Record, frame: Frame, node: ast.For | ast.While, loop: 
     """Whether the turns of a query's loop depend on one another: it does more than add to what was there before."""
     if loop not in record.queries:
         return False
-    body, end = frame.code.loops[node], node.end_lineno or 0
-    local = {n for n in body.assigned if not isinstance(frame.env.get(n), Array)}
-    lasting = {n for n in local if n in frame.env or frame.code.last_reads.get(n, 0) > end}
-    reads = 0
+    local = {n for n in frame.code.loops[node].assigned if not isinstance(frame.env.get(n), Array)}
+    lasting = {n for n in local if n in frame.env or frame.code.last_reads.get(n, 0) > (node.end_lineno or 0)}
+    added: set[ast.AST] = set()
+    reads: set[ast.AST] = set()
     for one in (inner for statement in node.body for inner in ast.walk(statement)):
         if isinstance(one, (ast.Assign, ast.AugAssign)):
-            names = [n.id for n in ast.walk(one) if isinstance(n, ast.Name)]
-            if _is_sum(one):
-                # Its own number, which it adds to.
-                reads -= isinstance(one, ast.Assign) and names[0] in lasting
-                reads -= isinstance(one, ast.AugAssign) and not isinstance(one.target, ast.Name) and names[0] in lasting
-            elif not all(isinstance(n, ast.Name) and n.id not in lasting for n in _targets(one)):
+            own = _added_to(one)
+            while isinstance(own, (ast.Subscript, ast.Attribute)):
+                own = own.value
+            if own is not None:
+                added.add(own)
+            elif any(_is_stored(inner, lasting) for inner in ast.walk(one)):
                 return True
-        reads += isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in lasting
-    return reads > 0
+        elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in lasting:
+            reads.add(one)
+    return not reads <= added
 
 
-def _targets(statement: ast.Assign | ast.AugAssign) -> list[ast.expr]:
-    found = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    return [one for whole in found for one in (whole.elts if isinstance(whole, ast.Tuple) else [whole])]
+def _is_stored(node: ast.AST, names: set[str]) -> bool:
+    """Whether a node is one of these variables, or a part of anything, as it is assigned."""
+    if not isinstance(node, (ast.Name, ast.Subscript, ast.Attribute)) or not isinstance(node.ctx, ast.Store):
+        return False
+    return not isinstance(node, ast.Name) or node.id in names
 
 
-def _is_sum(statement: ast.Assign | ast.AugAssign) -> bool:
-    """``s += a``, ``s = s + a`` or ``s = a + s``."""
+def _added_to(statement: ast.Assign | ast.AugAssign) -> ast.expr | None:
+    """The ``s`` of ``s += a``, and that on the right of ``s = s + a`` and ``s = a + s``."""
     if isinstance(statement, ast.AugAssign):
-        return isinstance(statement.op, (ast.Add, ast.Sub))
+        return statement.target if isinstance(statement.op, (ast.Add, ast.Sub)) else None
     value, target = statement.value, statement.targets[0]
     if not isinstance(target, ast.Name) or not isinstance(value, ast.BinOp):
-        return False
+        return None
     terms = {ast.Add: [value.left, value.right], ast.Sub: [value.left]}.get(type(value.op), [])
-    return any(isinstance(term, ast.Name) and term.id == target.id for term in terms)
+    return next((term for term in terms if isinstance(term, ast.Name) and term.id == target.id), None)
