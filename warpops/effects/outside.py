@@ -25,7 +25,8 @@ def outside(code: Code) -> tuple[Any, ...] | None:
             if not isinstance(value, (types.ModuleType, type)):
                 break
             value = member(value, attribute)
-        if is_static(value) or not _is_fixed(value):
+        fixed = isinstance(value, types.ModuleType) or callable(value) or not isinstance(as_abstract(value), Object)
+        if is_static(value) or not fixed:
             return None
         found.append(value)
         if is_function(value) and not value.is_builtin():
@@ -33,10 +34,6 @@ def outside(code: Code) -> tuple[Any, ...] | None:
                 more = ("custom_grad_func", "custom_replay_func", "native_snippet", "adj_native_snippet")
                 found += [code_of(one), *(getattr(one, name, None) for name in more)]
     return tuple(found)
-
-
-def _is_fixed(value: Any) -> bool:
-    return isinstance(value, types.ModuleType) or callable(value) or not isinstance(as_abstract(value), Object)
 
 
 def _chains(body: Iterable[ast.stmt]) -> set[tuple[str, ...]]:

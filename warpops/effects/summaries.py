@@ -93,20 +93,16 @@ def _known(record: Record, key: tuple[Any, ...]) -> Any:
     """A summary made in this run, or kept with the function of an earlier one; ``...`` where there is none."""
     found = record.summaries.get(key, ...)
     if found is ...:
-        kept = _kept(record, code_of(key[0])).get(key)
+        code = code_of(key[0])
+        if code not in record.checked:
+            record.checked.add(code)
+            code.kept.renew(outside(code))
+        kept = code.kept.summaries.get(key)
         if kept is not None and all(_known(record, inner) is summary for inner, summary in kept.within):
             found = record.summaries[key] = kept
             record.visited += kept.visits
             record.visited_within += kept.visits
     return found
-
-
-def _kept(record: Record, code: Code) -> dict[Any, Summary]:
-    """The summaries of a function of earlier runs, unless what its names stand for isn't what it was."""
-    if code not in record.checked:
-        record.checked.add(code)
-        code.kept.renew(outside(code))
-    return code.kept.summaries
 
 
 def _is_kept(code: Code, summary: Summary, noted: bool) -> bool:
@@ -339,11 +335,7 @@ def _reasoned(form: Unknown, given: Sequence[Part]) -> Unknown:
 def _behind(tokens: Tokens, given: Sequence[Part]) -> Tokens:
     """Tokens, with those of the arguments."""
     arguments = [token for token in tokens if isinstance(token, Given)]
-    return (
-        tokens.difference(arguments).union(*(given[token.parameter].tokens for token in arguments))
-        if arguments
-        else tokens
-    )
+    return tokens.difference(arguments).union(*(given[token.parameter].tokens for token in arguments))
 
 
 def _filled_in(value: Value, given: Sequence[Part]) -> Value:

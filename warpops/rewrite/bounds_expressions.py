@@ -15,7 +15,6 @@ from ..effects.model import Site
 from ..frozen import frozen
 from ..private import warp_built, warp_types
 from . import bounds_functions
-from .bounds_text import array_type, element, is_sure, narrow, zero
 from .source import definition, make_func, users_site
 from .tangent_scope import Scope
 from .trees import at, calling, chain, is_stored, name, parsed, rebuilt, store, targets
@@ -125,7 +124,7 @@ class Expressions:
 
     def _component(self, node: ast.expr, size: int, array: str, axis: int) -> Any:
         """An index into what has a known size."""
-        return self.of(node) if is_sure(node, size) else self._kept(node, ast.Constant(size), array, axis)
+        return self.of(node) if _is_sure(node, size) else self._kept(node, ast.Constant(size), array, axis)
 
     def _components(
         self, indices: Sequence[Any], sizes: Sequence[int], text: str, component: Component | None = None
@@ -178,9 +177,9 @@ class Expressions:
         own = self._conditions(root, indices)[1]
         key = (warp_built.strict_type(kind.dtype), kind.ndim)
         if key not in self.notes.loads:
-            types = {"array": array_type(kind), **dict.fromkeys(own, wp.int64), "first": int}
+            types = {"array": _array_type(kind), **dict.fromkeys(own, wp.int64), "first": int}
             conditions = [f"inside(watch, {i}, array.shape[{axis}], first + {axis})" for axis, i in enumerate(own)]
-            body = [f"return {element(own)}", f"return {zero(kind.dtype)}"]
+            body = [f"return {_element(own)}", f"return {_zero(kind.dtype)}"]
             self.notes.loads[key] = self._function("load", types, conditions, body, {"Element": key[0]})
         made = self.notes.loads[key]
         return self._call_made(made, self.of(root), *wide, ast.Constant(first))
@@ -252,15 +251,15 @@ class Expressions:
             return None
         wide = [self._wide(i) for i in own]
         conditions, names = self._conditions(arguments[0], own)
-        types, texts, passed = {"array": array_type(kind), **dict.fromkeys(names, wp.int64)}, [], []
+        types, texts, passed = {"array": _array_type(kind), **dict.fromkeys(names, wp.int64)}, [], []
         for k, value in enumerate(values):
             text = self._constant(value) or f"v{k}"
             if text == f"v{k}":
                 types[text] = self.kind(value)
                 passed.append(self.of(value))
             texts.append(text)
-        call = f"return warp.{called.key}({', '.join(['array', *map(narrow, names), *texts])})"
-        body = [call, f"return {zero(kind.dtype)}"]
+        call = f"return warp.{called.key}({', '.join(['array', *map(_narrow, names), *texts])})"
+        body = [call, f"return {_zero(kind.dtype)}"]
         made = self._function(called.key, types, conditions, body, {"Element": warp_built.strict_type(kind.dtype)})
         return self._call_made(made, self.of(arguments[0]), *wide, *passed)
 
@@ -337,18 +336,18 @@ class Expressions:
     ) -> ast.stmt:
         wide = [self._wide(i) for i in own]
         conditions, names = self._conditions(root, own)
-        types: dict[str, Any] = {"array": array_type(kind), **dict.fromkeys(names, wp.int64)}
+        types: dict[str, Any] = {"array": _array_type(kind), **dict.fromkeys(names, wp.int64)}
 
         def component(index: ast.expr, size: int, text: str, axis: int) -> Any:
-            if is_sure(index, size):
+            if _is_sure(index, size):
                 return self.of(index)
             own = f"c{len(types)}"
             types[own] = wp.int64
             wide.append(self._wide(index))
             conditions.append(f"inside(watch, {own}, {size}, {self._note(index, text, axis)})")
-            return parsed(narrow(own))
+            return parsed(_narrow(own))
 
-        place = parsed(element(names))
+        place = parsed(_element(names))
         target = targets(node)[0]
         text = ast.unparse(target.value if isinstance(target, ast.Subscript) else root)
         place = self._part(place, kind.dtype, parts, text, component)
@@ -362,3 +361,30 @@ class Expressions:
             arguments.insert(0 if first else len(arguments), self.of(node.value))
         made = self._function("store", types, conditions, [statement], {})
         return ast.Expr(self._call_made(made, *arguments))
+
+
+def _array_type(kind: Any) -> Any:
+    return warp_types.array_annotation(kind.dtype, kind.ndim)
+
+
+def _narrow(index: str) -> str:
+    return f"warp.int32({index})"
+
+
+def _element(indices: Sequence[str]) -> str:
+    return f"array[{', '.join(map(_narrow, indices))}]"
+
+
+def _zero(dtype: Any) -> str:
+    return "Element()" if warp_types.is_struct(dtype) or hasattr(dtype, "_wp_scalar_type_") else "Element(0)"
+
+
+def _is_sure(node: ast.expr, size: int) -> bool:
+    """Whether an index into what has ``size`` components needs no look. Warp fits slices of them when it builds."""
+    if isinstance(node, ast.Slice) or size == 0:
+        return True
+    try:
+        found = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return False
+    return type(found) is int and -size <= found < size
