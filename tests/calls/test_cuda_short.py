@@ -21,7 +21,6 @@ from support import close, inductor
 from warpops import warp_op
 from warpops.launch import cuda as launch_cuda
 from warpops.launch import cuda_check, native
-from warpops.launch.packing import argument_image
 from warpops.private import torch_modes, warp_launch
 from warpops.private.short import FAST
 
@@ -467,25 +466,6 @@ def test_a_kernel_that_is_built_again(way, cuda, launches):
 
             close(op(torch.ones(3)), torch.full((3,), 2.0))
             assert len(cuda.loaded) > loaded, "the old code was launched"
-
-
-def test_two_devices(way):
-    with StandIn() as cuda:
-        launcher = warp_op(product)._instances.only.launcher
-        packed = bytes(launcher.layout.size)
-        image = argument_image(launcher.parts, (bytes(56),) * 3)
-        for ordinal in (0, 1, 0, 1):
-            device = torch.device("cuda", ordinal)
-            cuda.use_stream(ordinal, 10 + ordinal)
-            cuda.execute = False
-            launcher.forward(device, (4,), packed)
-            found = launcher.remembered(device, (4,), image)
-            launch, start, *_ = found
-            launch((None, None, None), start)
-        assert [(launched.device, launched.stream) for launched in cuda.launched] == [(0, 10)] * 2 + [(1, 11)] * 2 + [
-            (0, 10)
-        ] * 2 + [(1, 11)] * 2
-        assert launcher.recall(torch.device("cuda", 2), (4,), image) is None
 
 
 @pytest.mark.usefixtures("only_new")

@@ -17,9 +17,11 @@ import kernels
 from cuda_stand_in import StandIn
 from warpops import WarpOpError
 from warpops.kernel.signature import inspect_kernel
-from warpops.launch import devices
+from warpops.launch import devices, native
 from warpops.launch.launcher import Launcher
+from warpops.launch.packing import argument_image
 from warpops.private import torch_guards, torch_modes
+from warpops.private.short import FAST
 
 
 @wp.kernel
@@ -274,3 +276,21 @@ def test_the_cpu_asks_nothing_of_cuda(monkeypatch):
         x.grad = None
         kernels.square_op(x).sum().backward()
         assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.skipif(not FAST, reason="no launch is remembered with WARPOPS_FAST=0")
+@pytest.mark.parametrize("way", ["native", "by hand"])
+def test_remembered_launches_of_two_devices(way, cuda, monkeypatch):
+    if way == "by hand":
+        monkeypatch.setattr(native, "_made", None)
+        monkeypatch.setattr(native, "_failed", True)
+    launcher = make_launcher(kernels.square)
+    packed, image = bytes(launcher.layout.size), argument_image(launcher.parts, (bytes(56),) * 2)
+    for ordinal in (0, 1, 0, 1):
+        device = torch.device("cuda", ordinal)
+        cuda.use_stream(ordinal, 10 + ordinal)
+        launcher.forward(device, (4,), packed)
+        launch, start, *_ = launcher.remembered(device, (4,), image)
+        launch((None, None), start)
+    assert [(one.device, one.stream) for one in cuda.launched] == [(0, 10), (0, 10), (1, 11), (1, 11)] * 2
+    assert launcher.recall(torch.device("cuda", 2), (4,), image) is None
