@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from ..private.warp_source import declared_overloads, is_function, lookup, member
+from ..private.warp_source import declared_overloads, is_function, lookup, member, own_parts
 from .chains import dotted
 from .names import Code, as_abstract, code_of, is_static
 from .values import Object
@@ -30,9 +30,7 @@ def outside(code: Code) -> tuple[Any, ...] | None:
             return None
         found.append(value)
         if is_function(value) and not value.is_builtin():
-            for one in declared_overloads(value):
-                more = ("custom_grad_func", "custom_replay_func", "native_snippet", "adj_native_snippet")
-                found += [code_of(one), *(getattr(one, name, None) for name in more)]
+            found += [part for one in declared_overloads(value) for part in (code_of(one), *own_parts(one))]
     return tuple(found)
 
 

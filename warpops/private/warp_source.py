@@ -189,6 +189,12 @@ def declared_overloads(function: Any) -> list[Any]:
     return list(seen.values()) or [function]
 
 
+def own_parts(function: Any) -> list[Any]:
+    """What a function has besides its source: gradient, replay and native code."""
+    names = ("custom_grad_func", "custom_replay_func", "native_snippet", "adj_native_snippet")
+    return [part for name in names if (part := getattr(function, name, None)) is not None]
+
+
 def parameters(function: Any) -> dict[str, Any]:
     return dict(function.input_types)
 

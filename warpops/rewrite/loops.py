@@ -286,8 +286,7 @@ def _writes(called: Any) -> bool:
 
 def _followed(function: Any) -> bool:
     """Whether Warp differentiates a function of the user's by its source."""
-    own = ("custom_grad_func", "custom_replay_func", "native_snippet", "adj_native_snippet")
-    return all(getattr(function, n, None) is None for n in own) and not warp_source.takes_references(function)
+    return not warp_source.own_parts(function) and not warp_source.takes_references(function)
 
 
 def _merged(needs: Iterable[LoopNeeds]) -> dict[Place, LoopPlan]:
