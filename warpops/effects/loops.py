@@ -161,16 +161,13 @@ def _run(
         return
     heads, record.heads, record.settling = record.heads, {}, True
     before, env, returns, mark = record.state, frame.env, len(frame.returns), record.mark()
-    for attempt in range(MAX_PASSES):
+    for _ in range(MAX_PASSES):
         record.state, frame.env = before, env
         record.forget(mark)
         del frame.returns[returns:]
-        # Much is new to the first pass. One that tells nothing new is the last.
-        record.moved, record.rough = False, attempt == 0
-        record.silent += record.rough
+        record.moved = False
         turn()
-        record.silent -= record.rough
-        if attempt and not record.moved:
+        if not record.moved:
             break
     record.heads, record.settling = heads, False
 
@@ -220,8 +217,9 @@ def _turn(
     grown = {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()}
     written = head.written | leave_loop(end.written - before.written, loop, again=True)
     read = head.read | leave_loop(end.read - before.read, loop, again=True)
-    # Where nothing is written, it doesn't matter what was read.
-    if (grown, turns, written, read if written else head.read) != (head.env, head.turns, head.written, head.read):
+    # What was written matters to what is read of the same array, and the other way round.
+    both = {array for array, _ in written} & {token.array for token, _ in read}
+    if grown != head.env or (grown and turns != head.turns) or (both and (written, read) != (head.written, head.read)):
         record.moved = True
         head.grown += 1
         head.env = grown if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.items()}
