@@ -55,6 +55,8 @@ class Body:
     """What the text of a loop's body says, or of a whole function's."""
 
     bound: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    """Not those of ``s`` in ``s += x``."""
     parts: set[str] = field(default_factory=set)
     """Names of which a component, element or field is assigned."""
     updated: set[str] = field(default_factory=set)
@@ -72,6 +74,7 @@ class Body:
 
     def add(self, other: Body) -> None:
         self.bound |= other.bound
+        self.read |= other.read
         self.parts |= other.parts
         self.drawn |= other.drawn
         self.updated |= other.updated
@@ -124,8 +127,10 @@ class Reader(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
             self.here.bound.add(node.id)
-        else:
-            self.last_reads[node.id] = max(node.lineno, self.last_reads.get(node.id, 0))
+            return
+        self.here.read.add(node.id)
+        if node.lineno > self.last_reads.get(node.id, 0):
+            self.last_reads[node.id] = node.lineno
 
     def visit_Subscript(self, node: ast.Subscript | ast.Attribute) -> None:
         variable = root(node) if isinstance(node.ctx, ast.Store) else None
@@ -134,6 +139,11 @@ class Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     visit_Attribute = visit_Subscript  # noqa: N815
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name) and not isinstance(node.op, (ast.Add, ast.Sub)):
+            self.here.read.add(node.target.id)
+        self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
         store = setter_as_store(node)
