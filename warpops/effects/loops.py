@@ -218,14 +218,14 @@ def _turn(
     written = head.written | leave_loop(end.written - before.written, loop, again=True)
     read = head.read | leave_loop(end.read - before.read, loop, again=True)
     more = [n for n, v in grown.items() if v != head.env[n]]
-    known = [n for n in more if n not in body.read and _is_sum(head.env[n], frame.env[n])]
+    sums = [n for n in more if n not in body.read and _is_sum(head.env[n], frame.env[n])]
     # What was written matters to what is read of the same array, and the other way round.
     both = {array for array, _ in written} & {token.array for token, _ in read}
     around = (both and (written, read) != (head.written, head.read)) or (grown and turns != head.turns)
     if more or around:
         head.grown += 1
         head.env = grown if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.items()}
-        record.moved |= bool(around) or known != more
+        record.moved |= bool(around) or sums != more
     head.turns, head.written, head.read = turns, written, read
     for n, trace in traces.items():
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
@@ -250,7 +250,8 @@ def _is_sum(head: Abstract, end: Abstract) -> bool:
     if not isinstance(head, Value) or not isinstance(end, Value) or head.type is not end.type:
         return False
     form = end.form
-    return not isinstance(form, Unknown) or (form.varies == end.varies and (form.derived or not end.coords))
+    said = isinstance(form, Unknown) and form.varies == end.varies and (form.derived or not end.coords)
+    return not isinstance(form, Unknown) or (said and form.stride is None)
 
 
 def _turns(code: Code, node: _Loop, index: dict[str, Abstract]) -> Coordinates:
