@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import types
-from collections.abc import Iterable
 from typing import Any
 
 from ..private.warp_source import declared_overloads, is_function, lookup, member, own_parts
-from .chains import dotted
 from .names import Code, as_abstract, code_of, is_static
 from .values import Object
 
@@ -17,7 +14,8 @@ def outside(code: Code) -> tuple[Any, ...] | None:
     """What a function's free names stand for now, those of modules and types by attribute; None where one stands for what may
     change and stay the same object."""
     found: list[Any] = []
-    for name, *attributes in code.ask(_chains, code.body):
+    for path in code.paths:
+        name, *attributes = path.split(".")
         if name in code.func.__code__.co_varnames:
             continue
         value = lookup(code, name)
@@ -32,9 +30,3 @@ def outside(code: Code) -> tuple[Any, ...] | None:
         if is_function(value) and not value.is_builtin():
             found += [part for one in declared_overloads(value) for part in (code_of(one), *own_parts(one))]
     return tuple(found)
-
-
-def _chains(body: Iterable[ast.stmt]) -> set[tuple[str, ...]]:
-    """The names that are read, and those of which attributes are, as dotted paths."""
-    paths = {dotted(node) for statement in body for node in ast.walk(statement)}
-    return {tuple(path.split(".")) for path in paths if path is not None}
