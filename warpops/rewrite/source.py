@@ -20,6 +20,7 @@ import warp as wp
 from ..effects.chains import root
 from ..effects.model import Site
 from ..effects.names import Code, code_of, is_static
+from ..effects.outside import hand_on
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
 from ..private.warp_source import declared_overloads, is_users, meaning
@@ -292,9 +293,15 @@ def users_site(owner_function: Any, site: Site) -> Site:
 def make_kernel(
     kernel: Any, text: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any], **options: Any
 ) -> Any:
-    """A ``wp.Kernel`` of a text with the options of ``kernel`` and those, in a module of its own."""
+    """A ``wp.Kernel`` of a text with the options of ``kernel`` and those, in a module of its own.
+
+    Raises:
+        ChangedError: names of the text stand for something else than when ``kernel`` was built.
+    """
     function = make_function(warp_source.python_function(kernel), text, own, given, annotations)
-    return warp_code.sibling_kernel(kernel, function, own, **options)
+    made = warp_code.sibling_kernel(kernel, function, own, **options)
+    hand_on(kernel, made)
+    return made
 
 
 def make_func(
