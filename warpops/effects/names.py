@@ -35,7 +35,7 @@ from .chains import last_name, root
 from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
 from .model import Site
 from .tables import row
-from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
+from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value, variable
 
 _T = TypeVar("_T")
 _N = TypeVar("_N", bound=ast.AST | tuple[ast.stmt, ...])
@@ -310,12 +310,12 @@ def struct_field(value: Struct, name: str) -> Abstract:
     """A field of a struct value."""
     if name in value.fields:
         found: Abstract = value.fields[name]
-        return found
-    variable = getattr(value.type, "vars", {}).get(name)
-    if variable is None:
+        return variable(found)
+    declared = getattr(value.type, "vars", {}).get(name)
+    if declared is None:
         return Value(Unknown(f"the field '{name}'"), active=True, data=True, varies=ALL)
     path = f"{value.path}.{name}" if value.path is not None else None
-    return of_type(path, variable.type)
+    return of_type(path, declared.type)
 
 
 def of_type(path: str | None, warp_type: Any) -> Abstract:
