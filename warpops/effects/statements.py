@@ -16,8 +16,9 @@ from .expressions import OPERATORS, branch, evaluate
 from .forms import Earlier, Loop, Unknown
 from .functions import call
 from .joins import copied, with_tokens
-from .names import setter_as_store, struct_field
+from .names import struct_field
 from .places import Place, load, locate
+from .reading import setter_as_store
 from .record import Frame, Record
 from .values import (
     NOTHING,
