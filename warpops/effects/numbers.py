@@ -24,6 +24,7 @@ from .forms import (
     Residue,
     Scaled,
     Shape,
+    Truth,
     Unknown,
     Window,
     bare_coordinate,
@@ -43,6 +44,7 @@ def mixed(
     *,
     active: bool | None = None,
     type: Any = None,
+    truth: Truth = NO_TRUTH,
     trace: Trace | None = None,
 ) -> Value:
     """A value computed from others, with the given form; ``trace`` is what is more in how it came about."""
@@ -66,7 +68,7 @@ def mixed(
     elif source is not None:
         trace.sources.append(source)
     flows = flows if active is None else active
-    return Value(form, flows, coords, data, tokens, varies=varying, type=type, trace=trace)
+    return Value(form, flows, coords, data, tokens, NOTHING, truth, None, varying, type, trace)
 
 
 def computed(values: Sequence[Value], text: Text, *, merges: bool = False, known: Known | None = None) -> Unknown:
