@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from ..frozen import frozen, replace
+from ..frozen import frozen, hashed, replace
 
 Coordinates: TypeAlias = frozenset[int]
 """The coordinates of ``wp.tid()`` that something may depend on."""
@@ -89,7 +89,7 @@ class Earlier:
 Base: TypeAlias = Coord | Shape | Arg | Flag | Loop | Earlier
 
 
-@frozen
+@hashed
 class Affine:
     """``base + offset``; a literal where ``base`` is None."""
 
