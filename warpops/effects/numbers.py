@@ -89,7 +89,9 @@ def computed(values: Sequence[Value], text: Text, *, merges: bool = False, known
     count = min(count, 2)
     if first is None:
         return Unknown(f"computed: {text()}", derived, both, count, known=known)
-    return Unknown(first.reason, False, both, count, first.stride, known=known)
+    if first.merges == count and first.varies == both and first.known is known and first.values_of is None:
+        return first
+    return Unknown(first.reason, False, both, count, first.stride, None, known)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
