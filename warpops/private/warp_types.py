@@ -263,6 +263,14 @@ def known_type(warp_type: Any) -> Any:
     return _types.type_to_warp(warp_type) if warp_type in _FLOATS or _types.type_is_composite(warp_type) else None
 
 
+def is_type_of(parameter: Any, argument: Any) -> bool:
+    """Whether a builtin's parameter takes arguments of a type."""
+    concrete = known_type(parameter)
+    if concrete is not None and (concrete in _FLOATS or argument in _FLOATS):
+        return concrete is argument
+    return bool(_types.types_equal_generic(parameter, argument))
+
+
 def cast_type(name: str) -> Any:
     """The type that a cast of this name makes."""
     return known_type({"float": float, "int": int, "bool": bool}.get(name) or getattr(wp, name, None))
