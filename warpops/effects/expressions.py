@@ -115,7 +115,7 @@ def _binary(record: Record, frame: Frame, node: ast.BinOp) -> Abstract:
     left = number(record, frame, node.left)
     right = number(record, frame, node.right)
     operator = OPERATORS.get(type(node.op), "pow")
-    return numbers.combine(record, operator, left, right, frame.code.text(node), frame.code.site(node))
+    return numbers.combine(record, operator, left, right, node, frame.code.site(node))
 
 
 def _unary(record: Record, frame: Frame, node: ast.UnaryOp) -> Abstract:
@@ -128,7 +128,7 @@ def _unary(record: Record, frame: Frame, node: ast.UnaryOp) -> Abstract:
         const = not value.const if isinstance(value.const, bool) else value.const
         truth = value.truth.negated()
         return Value(None, False, value.coords, value.data, value.tokens, const, truth, varies=value.varies)
-    return numbers.mixed((value,), numbers.computed((value,), frame.code.text(node)), active=False)
+    return numbers.mixed((value,), numbers.computed((value,), node), active=False)
 
 
 def _compare(record: Record, frame: Frame, node: ast.Compare) -> Abstract:

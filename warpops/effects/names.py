@@ -13,7 +13,6 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 import warp as wp
@@ -35,7 +34,7 @@ from .chains import last_name, root
 from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
 from .model import Site
 from .tables import row
-from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
+from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value
 
 _T = TypeVar("_T")
 _N = TypeVar("_N", bound=ast.AST | tuple[ast.stmt, ...])
@@ -245,16 +244,6 @@ class Code:
         if found is NOTHING:
             found = self.answers[key] = question(node)
         return found
-
-    def text(self, node: ast.AST) -> Text:
-        return partial(self.ask, _unparsed, node)
-
-
-def _unparsed(node: ast.AST) -> str:
-    try:
-        return ast.unparse(node)
-    except (ValueError, RecursionError, TypeError):
-        return "?"
 
 
 _codes: weakref.WeakKeyDictionary[Any, Code] = weakref.WeakKeyDictionary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from .forms import (
     Affine,
     Arg,
     Clamped,
+    Computed,
     Coord,
     Form,
     Known,
@@ -35,7 +37,7 @@ from .forms import (
 from .model import Site
 from .record import Record
 from .tables import Row, row
-from .values import NO_TOKENS, NOTHING, Doubt, Text, Tokens, Trace, Value, merged
+from .values import NO_TOKENS, NOTHING, Doubt, Tokens, Trace, Value, merged
 
 
 def mixed(
@@ -71,7 +73,9 @@ def mixed(
     return Value(form, flows, coords, data, tokens, NOTHING, truth, None, varying, type, trace)
 
 
-def computed(values: Sequence[Value], text: Text, *, merges: bool = False, known: Known | None = None) -> Unknown:
+def computed(
+    values: Sequence[Value], of: ast.AST | str, *, merges: bool = False, known: Known | None = None
+) -> Unknown:
     """The form of a number that isn't affine: the first reason of its operands, or its own text."""
     both, count, derived = NONE, int(merges), False
     first: Unknown | None = None
@@ -88,7 +92,7 @@ def computed(values: Sequence[Value], text: Text, *, merges: bool = False, known
             both = both | value.varies if both else value.varies
     count = min(count, 2)
     if first is None:
-        return Unknown(f"computed: {text()}", derived, both, count, known=known)
+        return Unknown(Computed(of), derived, both, count, known=known)
     if first.merges == count and first.varies == both and first.known is known and first.values_of is None:
         return first
     return Unknown(first.reason, False, both, count, first.stride, None, known)
@@ -98,7 +102,7 @@ def computed(values: Sequence[Value], text: Text, *, merges: bool = False, known
 # Operators
 
 
-def combine(record: Record, operator: str, left: Value, right: Value, text: Text, site: Site) -> Value:
+def combine(record: Record, operator: str, left: Value, right: Value, node: ast.AST, site: Site) -> Value:
     """``left <operator> right`` by the name that Warp has for the operator."""
     a, b = left.form, right.form
     form: Form | None = None
@@ -113,7 +117,7 @@ def combine(record: Record, operator: str, left: Value, right: Value, text: Text
         if form is None:
             known = _known(operator, a, b)
     if form is None:
-        form = computed((left, right), text, merges=row(operator).merges, known=known)
+        form = computed((left, right), node, merges=row(operator).merges, known=known)
     return differentiated(record, operator, (left, right), form, site)
 
 
@@ -261,7 +265,7 @@ def negate(value: Value) -> Value:
     const = -value.const if isinstance(value.const, (int, float)) and not isinstance(value.const, bool) else NOTHING
     form: Form | None = Affine(None, -number) if number is not None else None
     if form is None:
-        form = computed((value,), lambda: "a negated number")
+        form = computed((value,), "a negated number")
     return replace(value, form=form, const=const, truth=NO_TRUTH, parts=None)
 
 
@@ -269,7 +273,7 @@ def negate(value: Value) -> Value:
 # Builtins that keep an index in bounds
 
 
-def clamped(name: str, values: Sequence[Value], text: Text) -> Form:
+def clamped(name: str, values: Sequence[Value], node: ast.AST) -> Form:
     """``min``, ``max`` and ``clamp`` of indices."""
     form: Form | None = None
     forms = [v.form for v in values]
@@ -281,7 +285,7 @@ def clamped(name: str, values: Sequence[Value], text: Text) -> Form:
             form = Clamped(True, frozenset({_after(forms[2])}))
     if isinstance(form, Clamped):
         form = replace(form, varies=NONE.union(*(v.varies for v in values)), turns=None)
-    return form if form is not None else computed(values, text, merges=True)
+    return form if form is not None else computed(values, node, merges=True)
 
 
 def _after(form: Affine) -> Affine:

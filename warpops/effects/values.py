@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -148,10 +148,6 @@ def merged(traces: Iterable[Trace | None]) -> Trace | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values
-
-
-Text: TypeAlias = Callable[[], str]
-"""An expression's text, written when it is asked for."""
 
 
 class _Nothing:
