@@ -9,13 +9,13 @@ from typing import Any
 
 from ..private.warp_source import meaning
 from ..private.warp_types import CONDITIONAL_LOSES_LOADS
-from . import conditions, numbers, places
+from . import conditions, numbers
 from .access import as_number, chosen, number, settled
 from .forms import NO_TRUTH
 from .functions import call
 from .joins import join, merge, with_tokens
 from .names import as_abstract
-from .places import spread
+from .places import follow, spread
 from .record import BUDGET, Frame, OutOfBudgetError, Record
 from .state import State
 from .values import UNKNOWN, Abstract, Doubt, Element, Tuple, Value
@@ -89,16 +89,12 @@ def _tuple(record: Record, frame: Frame, node: ast.Tuple | ast.List) -> Abstract
     return Tuple(tuple(items))
 
 
-def _chain(record: Record, frame: Frame, node: ast.Subscript | ast.Attribute) -> Abstract:
-    return places.load(record, frame, places.locate(record, frame, node), node)
-
-
 def _attribute(record: Record, frame: Frame, node: ast.Attribute) -> Abstract:
     """An attribute; what one of a module or type means is looked up once."""
     found = record.meanings.get(node)
     if found is not None and found[0] not in frame.env:
         return found[1]
-    value = _chain(record, frame, node)
+    value = follow(record, frame, node)
     base: ast.expr = node
     while isinstance(base, ast.Attribute):
         base = base.value
@@ -230,7 +226,7 @@ _HANDLERS: dict[type[ast.AST], Callable[[Record, Frame, Any], Abstract]] = {
     ast.Constant: _constant,
     ast.Tuple: _tuple,
     ast.List: _tuple,
-    ast.Subscript: _chain,
+    ast.Subscript: follow,
     ast.Attribute: _attribute,
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,

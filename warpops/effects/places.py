@@ -71,7 +71,7 @@ def locate(record: Record, frame: Frame, node: ast.expr) -> Place:
             else:
                 place = Place(None, value=_attribute(record, frame, place.value, link), part=link.attr)
             continue
-        elements = link.slice.elts if isinstance(link.slice, ast.Tuple) else [link.slice]
+        elements = _elements(link)
         if place.array is not None:
             place = _component(record, frame, place, elements, link)
         elif isinstance(place.value, Array):
@@ -81,8 +81,12 @@ def locate(record: Record, frame: Frame, node: ast.expr) -> Place:
                 if rest and place.array is not None:
                     place = _component(record, frame, place, rest, link)
         else:
-            place = _part(record, frame, place, elements, link)
+            place = _part(record, frame, place.value, elements, link)
     return _finish(record, frame, place, pending, node)
+
+
+def _elements(node: ast.Subscript) -> list[ast.expr]:
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
 def _finish(record: Record, frame: Frame, place: Place, pending: list[ast.expr], node: ast.AST) -> Place:
@@ -134,9 +138,10 @@ def _element_field(place: Place, name: str) -> Place:
     return replace(place, array=replace(place.array, dtype=variable.type), component=True)
 
 
-def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr], link: ast.Subscript) -> Place:
+def _part(
+    record: Record, frame: Frame, value: Abstract | None, indices: Sequence[ast.expr], link: ast.Subscript
+) -> Place:
     """A part of a local value: a component, an element of a tuple, a length of ``x.shape``."""
-    value = place.value
     if isinstance(value, Object) and getattr(value.value, "__name__", "") == "adjoint":
         record.opaque.setdefault(frame.code.site(link))
         return Place(None, value=UNKNOWN)
@@ -240,6 +245,16 @@ def _field_of_element(value: Value, name: str) -> Abstract:
         return Array(frozenset(), int(variable.type.ndim), variable.type.dtype, local=True, tokens=value.tokens)
     part = _extracted(value)
     return replace(part, type=variable.type if is_struct(variable.type) else known_type(variable.type))
+
+
+def follow(record: Record, frame: Frame, node: ast.Subscript | ast.Attribute) -> Abstract:
+    """The value that a chain leads to, read."""
+    base = frame.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
+    if isinstance(base, Value):  # a number, or a vector: no more to follow
+        if isinstance(node, ast.Attribute):
+            return _attribute(record, frame, base, node)
+        return _part(record, frame, base, _elements(node), node).value or UNKNOWN
+    return load(record, frame, locate(record, frame, node), node)
 
 
 def load(record: Record, frame: Frame, place: Place, node: ast.AST) -> Abstract:
