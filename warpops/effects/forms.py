@@ -279,6 +279,8 @@ def join_forms(a: Form | None, b: Form | None, sure: bool = False) -> Form | Non
     both = varies(a) | varies(b)
     for form in (a, b):
         if isinstance(form, Unknown):
+            if form.varies == both and form.values_of is None and form.known is None:
+                return form
             return replace(form, varies=both, values_of=None, known=None)
     return Unknown("an index with more than one definition", derived=True, varies=both)
 
