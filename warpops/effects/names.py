@@ -12,7 +12,6 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 import warp as wp
@@ -34,7 +33,7 @@ from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
 from .model import Site
 from .reading import Body, Reader
 from .tables import row
-from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value, variable
+from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value, variable
 
 _T = TypeVar("_T")
 _N = TypeVar("_N", bound=ast.AST | tuple[ast.stmt, ...])
@@ -106,16 +105,6 @@ class Code:
         if found is NOTHING:
             found = self.answers[key] = question(node)
         return found
-
-    def text(self, node: ast.AST) -> Text:
-        return partial(self.ask, _unparsed, node)
-
-
-def _unparsed(node: ast.AST) -> str:
-    try:
-        return ast.unparse(node)
-    except (ValueError, RecursionError, TypeError):
-        return "?"
 
 
 _codes: weakref.WeakKeyDictionary[Any, Code] = weakref.WeakKeyDictionary()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -148,10 +148,6 @@ def merged(traces: Iterable[Trace | None]) -> Trace | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values
-
-
-Text: TypeAlias = Callable[[], str]
-"""An expression's text, written when it is asked for."""
 
 
 class _Nothing:
@@ -309,14 +305,14 @@ def is_active(value: Abstract) -> bool:
     return isinstance(value, Element)
 
 
-def traces_of(value: Abstract) -> Iterator[Trace | None]:
+def traces_of(value: Abstract) -> Sequence[Trace | None]:
     """The traces of all active numbers in a value."""
     if isinstance(value, Value):
-        if value.active:
-            yield value.trace
-    elif isinstance(value, (Tuple, Struct)):
-        for item in value.items if isinstance(value, Tuple) else value.fields.values():
-            yield from traces_of(item)
+        return (value.trace,) if value.active else ()
+    if isinstance(value, (Tuple, Struct)):
+        items = value.items if isinstance(value, Tuple) else value.fields.values()
+        return [trace for item in items for trace in traces_of(item)]
+    return ()
 
 
 def with_trace(value: _A, trace: Trace) -> _A:
