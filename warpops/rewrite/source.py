@@ -85,11 +85,12 @@ class Source:
         return self.meaning(node.func) if isinstance(node, ast.Call) else None
 
     def walk(self, body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-        """All nodes of statements or expressions. What is inside of ``wp.static`` is Python, and left out."""
-        for node in body:
-            yield node
-            if not is_static(self.called(node)):
-                yield from self.walk(ast.iter_child_nodes(node))
+        """All nodes of statements or expressions, in order. What is inside of ``wp.static`` is Python, and left out."""
+        waiting = [*body][::-1]
+        while waiting:
+            yield (node := waiting.pop())
+            if not isinstance(node, ast.Call) or not is_static(self.meaning(node.func)):
+                waiting += [*ast.iter_child_nodes(node)][::-1]
 
     def calls(self, body: Iterable[ast.AST] | None = None) -> Iterator[tuple[ast.Call, Any]]:
         """The calls in statements or expressions (in all without), with what they call."""
@@ -125,8 +126,9 @@ def read(owner: Any) -> Source:
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
     parameters = [a.arg for a in tree.args.args]
-    local = assigned_in(nodes_of(body)) | set(parameters)
-    names = Names(names_in(nodes_of(body)) | local | {tree.name})
+    nodes = [*nodes_of(body)]
+    local = assigned_in(nodes) | set(parameters)
+    names = Names(names_in(nodes) | local | {tree.name})
     tree.args = ast.arguments([], [ast.arg(n) for n in parameters], None, [], [], None, [])
     tree.decorator_list, tree.returns, tree.body = [], None, body
     return Source(tree, code_of(owner), names, local)
