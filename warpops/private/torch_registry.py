@@ -37,9 +37,11 @@ def _defined_in_public(name: str) -> bool:
 
 
 def _short_defined() -> Callable[[str], bool]:
-    find = torch._C._dispatch_find_schema_or_throw
+    known, find = torch._C._dispatch_has_kernel, torch._C._dispatch_find_schema_or_throw
 
     def defined(name: str) -> bool:
+        if not known(name):  # an error takes longer
+            return False
         try:
             find(name, "")
         except RuntimeError:
@@ -207,9 +209,8 @@ def publish(namespace: str, name: str, overload: Any) -> None:
 
 def _unlist(space: Any, name: str) -> None:
     """PyTorch's walks over packets go by this list."""
-    listed = getattr(space, "_dir", [])
-    if name in listed:
-        listed.remove(name)
+    with contextlib.suppress(AttributeError, ValueError):
+        space._dir.remove(name)
 
 
 def attach(namespace: str, name: str, overloads: dict[str, Any]) -> None:

@@ -138,8 +138,7 @@ def as_it_is(owner: Any) -> Source:
     """The source as Warp has parsed it, to be looked at alone."""
     code = code_of(owner)
     parameters = code.func.__code__.co_varnames[: code.func.__code__.co_argcount]
-    tree: Any = ast.parse(definition(code.func.__name__, (), ["pass"])).body[0]
-    tree.body = list(code.body)
+    tree = ast.FunctionDef(code.func.__name__, ast.arguments([], [], None, [], [], None, []), list(code.body), [])
     return Source(tree, code, Names(()), {*parameters, *code.bound})
 
 
