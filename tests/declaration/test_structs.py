@@ -252,6 +252,15 @@ def test_struct_with_output_and_scratch_fields(mode):
     check_against(lambda x: call({"x": x, "dt": 2.0}), lambda x: 2.0 * (x * x).sum(-1), [torch.randn(4, 3)])
 
 
+def test_an_optional_field_that_is_misspelt_is_not_missing(mode):
+    call = mode(warp_op(advance, "s.x[n], s.v[n], s.m[n] -> s.x[n], s.v[n], energy[n]", optional="s.tmp"))
+    body = {"x": torch.randn(4, 3), "v": torch.randn(4, 3), "m": torch.rand(4), "dt": 0.5}
+    call(body | {"name": "more than the fields", 3: None})
+    said = r"'s\.tmp': expected a dict with the key 'tmp'.*did you mean 'tmp' by 'temp'\?"
+    with pytest.raises(Exception, match=as_dynamo_says(said)):
+        call(body | {"temp": torch.zeros(4)})
+
+
 def test_struct_of_outputs_alone_is_no_argument(mode):
     op = warp_op(fill, "n_[n] -> o.a[n], o.b[n, 2]")
     assert list(op.__signature__.parameters) == ["n_"]

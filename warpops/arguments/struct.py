@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 import warp as wp
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, did_you_mean
 from ..private import warp_types
+from ..private.torch_modes import constant_while_tracing
 
 
-def field_reader(op: str, optional: frozenset[str], refuse_traced: Callable[..., Any]) -> Callable[..., Any]:
+def field_reader(
+    op: str, labels: Collection[str], optional: Collection[str], refuse_traced: Callable[..., Any]
+) -> Callable[..., Any]:
     """What the generated front calls for each field.
 
-    ``optional`` are the labels of fields that may be missing, which is the same as None. ``refuse_traced`` tells a
-    wrong argument where PyTorch traces: an exception raised there would lose its text.
+    ``optional`` are the labels of fields that may be missing, which is the same as None, unless a key of the dict looks
+    like them and is no field's. ``refuse_traced`` tells a wrong argument where PyTorch traces: an exception raised there
+    would lose its text.
     """
+    parts = {part for label in labels for part in label.split(".")[1:]}
+
+    @constant_while_tracing
+    def misspelt(part: str, keys: tuple[Any, ...]) -> str:
+        strange = [key for key in keys if isinstance(key, str) and key not in parts]
+        return did_you_mean(part, strange).replace("mean", f"mean '{part}' by", 1) if strange else ""
 
     def field(value: Any, index: int, label: str, *path: str) -> Any:
         for part in path:
@@ -28,11 +38,13 @@ def field_reader(op: str, optional: frozenset[str], refuse_traced: Callable[...,
             elif value is not None and not isinstance(value, torch.Tensor) and hasattr(value, part):
                 value = getattr(value, part)
                 continue
-            if label in optional:
+            near = misspelt(part, tuple(value)) if isinstance(value, (dict, Mapping)) else ""
+            if label in optional and not near:
                 return None
+            said = _missing(type(value).__name__, part) + near
             if torch.compiler.is_compiling():
-                return refuse_traced(index, None, said=_missing(type(value).__name__, part))
-            raise ArgumentError(f"{op}: argument '{label}': {_missing(type(value).__name__, part)}")
+                return refuse_traced(index, None, said=said)
+            raise ArgumentError(f"{op}: argument '{label}': {said}")
         if isinstance(value, wp.array):
             return tensor_of(value)
         return value

@@ -87,7 +87,8 @@ def helpers(ways: Ways) -> dict[str, Any]:
     found["to_device"] = partial(to_device, ways.name)
     if any(parameter.struct for parameter in plan.parameters):
         optional = frozenset(slot.label for slot in plan.inputs if slot.optional)
-        found["field"] = field_reader(ways.name, optional, refuse_traced)
+        labels = [leaf.label for leaf in plan.kernel.leaves]
+        found["field"] = field_reader(ways.name, labels, optional, refuse_traced)
     found |= to_export(ways, plain_of(ways.name) if ways.named else Plain(ways.name, overload=ways.ops.public))
     return found | {
         "refuse_traced": refuse_traced,
