@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
 
 from ..arguments.call import Measure, existing, to_device
 from ..emit.again import Again
-from ..emit.launches import emit_launches
+from ..emit.launches import Launches
 from ..emit.packed import packed_step
 from ..emit.writer import Step
 from ..errors import ArgumentError, SignatureError
@@ -30,11 +31,11 @@ class Instance:
 
     plan: OpPlan
     launcher: Launcher
-    source: str
-    launches: Mapping[str, Callable[..., Any]]
-    """By name: ``forward`` and ``forward_into``; ``allocate`` where anything is made; ``prepare``, ``backward`` and
-    ``backward_into`` where there is an adjoint."""
-    again: Mapping[str, Again]
+    source: Callable[[], str]
+    launches: MutableMapping[str, Callable[..., Any]]
+    """By name, made when they are asked for: ``forward`` and ``forward_into``; ``allocate`` where anything is made;
+    ``prepare``, ``backward`` and ``backward_into`` where there is an adjoint."""
+    again: Callable[[str], Again | None]
     """What remembered launches are made of, by the way that is taken: forward, forward_into, backward, backward_into."""
 
     def allocate(self, found: Measure) -> dict[str, Any]:
@@ -50,14 +51,14 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
     """Generate the launches of a concrete plan: of its kernel, or the runs of its program."""
     kernel = plan.kernel
     step: Step = kernel.kernel.step(op, plan) if kernel.program else packed_step(_launcher(op, plan))
-    source, launches, again = emit_launches(op, plan, step)
-    if isinstance(step.target, Launcher) and plan.gradient == "adjoint":
-        for way in ("backward", "backward_into"):
-            launches[way] = _forward_first(plan, launches["forward"], launches[way])
-    return Instance(plan, step.target, source, launches, again)
+    made = Launches(op, plan, step)
+    launches: MutableMapping[str, Callable[..., Any]] = made
+    if isinstance(step.target, Launcher):
+        launches = ChainMap({way: _forward_first(plan, made, way) for way in ("backward", "backward_into")}, made)
+    return Instance(plan, step.target, made.source, launches, made.again)
 
 
-def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[..., Any]) -> Callable[..., Any]:
+def _forward_first(plan: OpPlan, launches: Launches, way: str) -> Callable[..., Any]:
     """An adjoint launch, which has the indices of the forward: where they are compared that runs first, and changes nothing."""
     changed = [plan.arguments.index(slot.name) for slot in plan.mutated]
 
@@ -66,8 +67,8 @@ def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[
             given = list(values[: len(plan.arguments)])
             for place in changed:
                 given[place] = None if given[place] is None else given[place].clone()
-            forward(*given)
-        return adjoint(*values)
+            launches["forward"](*given)
+        return launches[way](*values)
 
     return run
 
@@ -151,7 +152,7 @@ class Instances:
         title = f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
         parts = [title] if self.generic else []
         for instance in made:
-            parts.append(instance.source)
+            parts.append(instance.source())
             reverse = instance.launcher.reverse if isinstance(instance.launcher, Launcher) else None
             if reverse is not None and reverse.text:
                 parts.append(reverse.text)

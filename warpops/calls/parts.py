@@ -69,7 +69,7 @@ class Parts:
         for what in ("forward", "backward"):
             name = own.get(f"launch_{what}")
             if name is not None:
-                self.scope[name] = instance.launches.get(what)
+                self.scope[name] = instance.launches[what]
 
     def source(self) -> str:
         """The text of all parts."""

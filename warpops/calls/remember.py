@@ -181,7 +181,7 @@ def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...
 def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[..., Any] | None:
     """The launch that was just made of ``values`` with all that is constant worked out; None where there is no short way."""
     instance = instances.select(values)
-    again, plan, launcher = instance.again.get(way), instance.plan, instance.launcher
+    again, plan, launcher = instance.again(way), instance.plan, instance.launcher
     if again is None or (way == "backward" and any(value is None for value in values)):
         return None
     adjoint = way.startswith("backward")

@@ -33,16 +33,6 @@ class Again:
     ``size`` and ``step`` (shape and strides, component axes included) and whether its gradient is ``needed``."""
 
 
-def write_again(w: Writer) -> None:
-    """Write them."""
-    if w.plan.recalls_forward:
-        _write_forward(w)
-        _write_forward_into(w)
-    if w.plan.recalls_backward:
-        _write_backward(w)
-        _write_backward_into(w)
-
-
 @contextmanager
 def _function(w: Writer, way: str, parameters: Iterable[str], more: Iterable[Key] = ()) -> Iterator[None]:
     """The function of one way; it leaves where the kernel's code was replaced since."""
@@ -80,7 +70,7 @@ def _empty(w: Writer, slot: Slot) -> str:
     return f"{_constant(w, 'empty')}({layout}, {w.dtype(slot)})"
 
 
-def _write_forward(w: Writer) -> None:
+def recalled_forward(w: Writer) -> None:
     """Of a tuple of the tensors, which is the launch's own but for what is made here, and of the numbers."""
     text, plan = w.text, w.plan
     extends = plan.arrays == (*plan.given_arrays, *plan.fresh) and not any(s.role == "inout" for s in plan.arrays)
@@ -109,7 +99,7 @@ def _write_forward(w: Writer) -> None:
             text.add(f"return {', '.join(slot.name for slot in plan.returned)}")
 
 
-def _write_forward_into(w: Writer) -> None:
+def recalled_forward_into(w: Writer) -> None:
     plan = w.plan
     parameters = [*plan.arguments, *(slot.name for slot in plan.fresh)]
     with _function(w, "forward_into", parameters, ["where"] if plan.handles else []):
@@ -124,7 +114,7 @@ def _launch_adjoint(w: Writer) -> None:
     _launch(w, tuple_of([*data, *(grad_name(w, slot) if slot in given else "None" for slot in plan.arrays)]))
 
 
-def _write_backward(w: Writer) -> None:
+def recalled_backward(w: Writer) -> None:
     text, plan = w.text, w.plan
     cotangents = [grad_name(w, slot) for slot in plan.cotangents]
     quick = plan.zeroed_at_once
@@ -152,7 +142,7 @@ def _write_backward(w: Writer) -> None:
             text.add(f"return [grad for need, grad in ({pairs}) if need]")
 
 
-def _write_backward_into(w: Writer) -> None:
+def recalled_backward_into(w: Writer) -> None:
     with _function(w, "backward_into", [*backward_arguments(w), *buffers(w)]):
         zero_gradients(w)
         _launch_adjoint(w)
