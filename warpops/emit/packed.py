@@ -46,7 +46,7 @@ def _backward(w: Writer, device: str) -> None:
     dims = checks.write_launch_size(w)
     grads: dict[str, str] = {}
     for slot in plan.temporaries:
-        if slot in made:
+        if slot.name in shapes:
             shape = [*shapes[slot.name], *map(str, slot.leaf.component or ())]
             zeros = f"{w.torch}.zeros({tuple_of(shape)}, dtype={w.dtype(slot)}, device={device})"
         else:
@@ -61,7 +61,7 @@ def _backward(w: Writer, device: str) -> None:
     arguments, adjoints = [], []
     for slot in plan.slots:
         if slot.is_array:
-            data, grad = "0" if slot in made else _pointer(slot), grads.get(slot.name, "0")
+            data, grad = "0" if slot.name in shapes else _pointer(slot), grads.get(slot.name, "0")
             flags = str(RETAIN_GRAD) if slot.retained else "0"
             arguments.append(_descriptor(w, slot, shapes, data, grad, flags))
             if len(slot.leaf.path) == 1:  # the buffer once more; numbers and structs have none
