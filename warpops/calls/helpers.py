@@ -22,6 +22,7 @@ from ..launch.packing import NOT_RECALLED
 from ..private import torch_modes
 from ..private.torch_guards import direct
 from .copies import copy_of
+from .eager import eager, launch_or_op
 from .own_backward import custom_backward
 from .refusal import explain_failure, refuser
 from .remember import Store
@@ -74,8 +75,8 @@ def to_export(ways: Ways, plain: Plain) -> dict[str, Any]:
     return {"exporting": exporting, "plain": plain}
 
 
-def helpers(ways: Ways) -> dict[str, Any]:
-    """The scope of one op's text."""
+def helpers(ways: Ways, forward_op: Callable[..., Any]) -> dict[str, Any]:
+    """The scope of one op's text; ``forward_op`` is the raw forward."""
     plan = ways.plan
     slots = {slot.name: slot for slot in plan.inputs}
     refuse_traced = refuser(ways)
@@ -90,15 +91,17 @@ def helpers(ways: Ways) -> dict[str, Any]:
         labels = [leaf.label for leaf in plan.kernel.leaves]
         found["field"] = field_reader(ways.name, labels, optional, refuse_traced)
     found |= to_export(ways, plain_of(ways.name) if ways.named else Plain(ways.name, overload=ways.ops.public))
+    launch_forward = launch_or_op(ways, "forward", forward_op)
+    launch_backward = launch_or_op(ways, "backward", ways.ops.backward)
     return found | {
+        "eager": partial(eager, ways, launch_forward),
         "refuse_traced": refuse_traced,
         "refuse_number": lambda name: refuse_number(ways.name, slots[name]),
-        "launch_forward": partial(ways.instances.launch, "forward"),
-        "launch_backward": partial(ways.instances.launch, "backward"),
-        "forwards": Store(ways.instances, "forward"),
-        "backwards": Store(ways.instances, "backward"),
+        "launch_forward": launch_forward,
+        "launch_backward": launch_backward,
+        "forwards": Store(ways.instances, "forward", launch_forward),
+        "backwards": Store(ways.instances, "backward", launch_backward),
         "public_op": ways.ops.public,
-        "backward_op": ways.ops.backward,
         "defaults": {p.name: default_value(p.default) for p in plan.parameters},
         "check_ran": partial(check_ran, ways.name),
         "check_alive": partial(check_unchanged, ways.name, [slots[name].label for name in plan.holding]),

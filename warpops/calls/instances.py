@@ -90,7 +90,6 @@ class Instances:
         self.op, self.plan, self._make = op, plan, make
         self._only: Instance | None = None
         self._found: dict[tuple[Any, ...], Instance] = {}
-        self._waiting: list[Callable[[Instance], None]] = []
 
     @property
     def generic(self) -> bool:
@@ -104,14 +103,6 @@ class Instances:
             with _lock:
                 if self._only is None:
                     self._only = self._make(self.op, {})
-                    for told in self._waiting:
-                        told(self._only)
-                    self._waiting.clear()
-        return self._only
-
-    @property
-    def made(self) -> Instance | None:
-        """The one instance, if it is there already."""
         return self._only
 
     def preload(self, op: str, device: torch.device | str | None) -> None:
@@ -122,13 +113,6 @@ class Instances:
         if where.type not in ("cpu", "cuda"):
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {where}")
         self.only.launcher.preload(existing(op, where))
-
-    def when_made(self, told: Callable[[Instance], None]) -> None:
-        """Tell of the one instance as soon as there is one."""
-        if self._only is not None:
-            told(self._only)
-        elif not self.generic:
-            self._waiting.append(told)
 
     def launch(self, way: str, *values: Any) -> Any:
         """Call one of the launches of the instance for a call's values."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..plan.model import Slot
-from .remembered import name_given, recalled, try_remembered, way
 from .text import targets, tuple_of
 from .writer import OpWriter
 
@@ -62,23 +61,17 @@ def _write_forward(w: OpWriter) -> None:
         for slot in plan.mutated if plan.results else ():
             saved[slot.name] = _before(w, slot)
             text.add(f"{saved[slot.name]} = {w.use('copy_of')}({slot.name})")
-        text.add(f"if {w.use('is_compiling')}():")
-        text.add(f"    {names} = {w.use('traced_forward')}({given})")
+        compiling = f"{w.use('is_compiling')}()"
+        launch = w.use("forwards" if plan.recalls_forward and not plan.mutated else "launch_forward")
+        text.add(f"{names} = ({w.use('traced_forward')} if {compiling} else {launch})({given})")
         for alive in _alive(w):
             made = tuple_of(_returned(w)) if plan.runs_again else "()"
-            text.add(f"    {alive} = {w.use('keep_alive')}({', '.join([made, *plan.handles])})")
-        with text.indented("else:"):
-            recalls = plan.recalls_forward and not plan.mutated
-            if recalls:
-                try_remembered(w, "forwards", name_given(w), plan.arguments, names, recalled(w))
-            with text.deeper(recalls):
-                text.add(f"{names} = {way(w, 'forward')}({given})")
-            for alive in _alive(w):
-                text.add(f"{alive} = None")
-            if plan.runs_again:
-                text.add(f"ctx.ran = {w.use('latest_ran')}()")
-            if plan.holding:
-                text.add(f"ctx.alive = {w.use('alive')}({', '.join(plan.holding)})")
+            kept = f"{w.use('keep_alive')}({', '.join([made, *plan.handles])})"
+            text.add(f"{alive} = {kept} if {compiling} else None")
+        if plan.runs_again:
+            text.add(f"ctx.ran = None if {compiling} else {w.use('latest_ran')}()")
+        if plan.holding:
+            text.add(f"ctx.alive = None if {compiling} else {w.use('alive')}({', '.join(plan.holding)})")
         before = []
         for slot in plan.written_back:
             before.append(saved[slot.name])
@@ -139,22 +132,15 @@ def _unpack(w: OpWriter) -> None:
 
 def _launch_backward(w: OpWriter, live: list[str]) -> None:
     text, plan = w.text, w.plan
-    parts = [*plan.arguments, *_kept(w), *live, "needs"]
-    given, traced = ", ".join(parts), w.use("traced_backward")
-    text.add(f"if {w.use('is_compiling')}():")
+    given = ", ".join([*plan.arguments, *_kept(w), *live, "needs"])
+    compiling, traced = f"{w.use('is_compiling')}()", w.use("traced_backward")
     for alive in _alive(w):
         traced = f"{w.use('partial')}({traced}, token={alive})"
-    text.add(f"    grads = {traced}({given})")
-    with text.indented("else:"):
-        if plan.holding:
-            text.add(f"{w.use('check_alive')}(ctx.alive)")
-        if plan.recalls_backward:
-            arrays = ", ".join([*(s.name for s in plan.given_arrays), *_kept(w), *live])
-            call = f"{text.free('memory', 'local')}.run({', '.join(parts[:-1])})"
-            try_remembered(w, "backwards", arrays, parts, "grads", call)
-        with text.deeper(plan.recalls_backward):
-            text.add(f"grads = {way(w, 'backward', [*_kept(w), *live])}({given})")
-            if plan.recalls_backward:
-                text.add(f"{w.use('backwards')}.missed({tuple_of(parts)})")
-        if plan.runs_again:
-            text.add(f"{w.use('check_ran')}(ctx.ran)")
+    if plan.holding:
+        text.add(f"if not {compiling}:")
+        text.add(f"    {w.use('check_alive')}(ctx.alive)")
+    launch = w.use("backwards" if plan.recalls_backward else "launch_backward")
+    text.add(f"grads = ({traced} if {compiling} else {launch})({given})")
+    if plan.runs_again:
+        text.add(f"if not {compiling}:")
+        text.add(f"    {w.use('check_ran')}(ctx.ran)")

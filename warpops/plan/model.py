@@ -237,6 +237,11 @@ class OpPlan:
     def mutated(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.role == "mutated")
 
+    @cached_property
+    def mutated_places(self) -> tuple[int, ...]:
+        """Where those are among the schema's values."""
+        return tuple(k for k, slot in enumerate(self.inputs) if slot.role == "mutated")
+
     @property
     def block(self) -> int:
         """How many threads a block of a tiled launch has, which its last coordinate may count; on the CPU it has one."""
