@@ -141,7 +141,8 @@ class Store:
     def __hash__(self) -> int:
         return hash(self._run)
 
-    def __call__(self, *values: Any, **named: Any) -> Any:
+    def launch(self, *values: Any, **named: Any) -> Any:
+        """By a remembered launch, or anew."""
         if named:
             return self._run(*values, **named)
         memory = self.memories[0]
@@ -154,9 +155,19 @@ class Store:
             except NOT_RECALLED as error:
                 self.gave_way(memory, error)
         found = self._run(*values)
-        if self._way != "forward":  # ``call`` tells of those, for it knows whether anything changed the call on its way
-            self.missed(values)
+        self.missed(values)
         return found
+
+    __call__ = launch
+
+    def follow(self, memory: Memory | None, *values: Any) -> Any:
+        """By a remembered launch that was found to apply, or anew."""
+        if memory is not None:
+            try:
+                return memory.recall(*values)
+            except NOT_RECALLED as error:
+                self.gave_way(memory, error)
+        return self._run(*values)
 
 
 def remembering(instances: Instances, way: str, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:

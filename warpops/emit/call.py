@@ -101,7 +101,7 @@ def _recall(w: OpWriter) -> None:
     with text.indented(f"if {condition}:"):
         if w.plan.differentiable and not w.plan.mutated:
             text.add(f"if {memory}.differentiable and {w.use('grad_enabled')}():")
-            text.add(f"    return {w.use('apply')}({arguments})")
+            text.add(f"    return {w.use('apply')}({arguments}, {memory})")
         text.add("try:")
         with text.deeper():
             if w.plan.results:

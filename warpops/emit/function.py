@@ -42,6 +42,11 @@ def _alive(w: OpWriter) -> list[str]:
     return [w.text.free("alive", "alive")] if w.plan.token else []
 
 
+def _memory(w: OpWriter) -> list[str]:
+    """A remembered launch that was found to apply, which comes last where there may be one."""
+    return [w.text.free("memory", "local")] if w.plan.recalls_forward and not w.plan.mutated else []
+
+
 def _before(w: OpWriter, slot: Slot) -> str:
     """What a changed array held before the launch."""
     return w.text.free(f"{slot.name}_before", "before")
@@ -50,7 +55,8 @@ def _before(w: OpWriter, slot: Slot) -> str:
 def _write_forward(w: OpWriter) -> None:
     text, plan = w.text, w.plan
     given, names = ", ".join(plan.arguments), ", ".join(_returned(w))
-    with text.indented(f"def forward(ctx, {given}):"):
+    memory = _memory(w)
+    with text.indented(f"def forward(ctx, {', '.join([given, *(f'{name}=None' for name in memory)])}):"):
         for slot in plan.inputs:
             if slot.role == "tensor_scalar":
                 text.add(f"if ctx.needs_input_grad[{plan.arguments.index(slot.name)}]:")
@@ -62,8 +68,10 @@ def _write_forward(w: OpWriter) -> None:
             saved[slot.name] = _before(w, slot)
             text.add(f"{saved[slot.name]} = {w.use('copy_of')}({slot.name})")
         compiling = f"{w.use('is_compiling')}()"
-        launch = w.use("forwards" if plan.recalls_forward and not plan.mutated else "launch_forward")
-        text.add(f"{names} = ({w.use('traced_forward')} if {compiling} else {launch})({given})")
+        launch = (
+            f"{w.use('forwards')}.follow({memory[0]}, {given})" if memory else f"{w.use('launch_forward')}({given})"
+        )
+        text.add(f"{names} = {w.use('traced_forward')}({given}) if {compiling} else {launch}")
         for alive in _alive(w):
             made = tuple_of(_returned(w)) if plan.runs_again else "()"
             kept = f"{w.use('keep_alive')}({', '.join([made, *plan.handles])})"
@@ -98,16 +106,16 @@ def _write_backward(w: OpWriter) -> None:
         if plan.gradient == "custom":
             _unpack(w)
             given = f"{tuple_of(arguments)}, {tuple_of(_kept(w))}, {tuple_of(cotangents)}"
-            text.add(f"return {w.use('custom_backward')}({given}, ctx.needs_input_grad)")
+            text.add(_all(w, f"{w.use('custom_backward')}({given}, ctx.needs_input_grad)"))
             return
         text.add(f"if {' and '.join(f'{c} is None' for c in live)}:")
-        text.add(f"    return {', '.join('None' for _ in arguments)}")
+        text.add(f"    return {', '.join('None' for _ in (*arguments, *_memory(w)))}")
         if plan.gradient == "none":
             text.add(f"{w.use('refuse_gradient')}()")
             return
         carried = f"{w.use('forward_ad')}._current_level >= 0 and {w.use('has_tangents')}({tuple_of(cotangents)})"
         text.add(f"if {w.use('grad_enabled')}() or ({carried}):")
-        text.add(f"    return {w.use('backward_again')}(ctx, {', '.join(cotangents)})")
+        text.add(f"    {_all(w, f'''{w.use('backward_again')}(ctx, {', '.join(cotangents)})''')}")
         _unpack(w)
         wanted = "ctx.needs_input_grad"
         if len(plan.gradients) > 1:
@@ -119,7 +127,12 @@ def _write_backward(w: OpWriter) -> None:
         if len(plan.gradients) > 1:
             text.add("grads = iter(grads)")
             grads = [f"next(grads) if needs[{k}] else None" for k in range(len(plan.gradients))]
-        text.add(f"return {', '.join(grad or 'None' for grad in plan.spread(grads))}")
+        text.add(f"return {', '.join([grad or 'None' for grad in plan.spread(grads)] + ['None' for _ in _memory(w)])}")
+
+
+def _all(w: OpWriter, gradients: str) -> str:
+    """Return those of the schema's values, and of what is given besides."""
+    return f"return (*{gradients}, None)" if _memory(w) else f"return {gradients}"
 
 
 def _unpack(w: OpWriter) -> None:
@@ -139,8 +152,8 @@ def _launch_backward(w: OpWriter, live: list[str]) -> None:
     if plan.holding:
         text.add(f"if not {compiling}:")
         text.add(f"    {w.use('check_alive')}(ctx.alive)")
-    launch = w.use("backwards" if plan.recalls_backward else "launch_backward")
-    text.add(f"grads = ({traced} if {compiling} else {launch})({given})")
+    launch = f"{w.use('backwards')}.launch" if plan.recalls_backward else w.use("launch_backward")
+    text.add(f"grads = {traced}({given}) if {compiling} else {launch}({given})")
     if plan.runs_again:
         text.add(f"if not {compiling}:")
         text.add(f"    {w.use('check_ran')}(ctx.ran)")
