@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,14 +51,13 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
     """Generate the launches of a concrete plan: of its kernel, or the runs of its program."""
     kernel = plan.kernel
     step: Step = kernel.kernel.step(op, plan) if kernel.program else packed_step(_launcher(op, plan))
-    made = Launches(op, plan, step)
-    launches: MutableMapping[str, Callable[..., Any]] = made
+    launches = Launches(op, plan, step)
     if isinstance(step.target, Launcher):
-        launches = ChainMap({way: _forward_first(plan, made, way) for way in ("backward", "backward_into")}, made)
-    return Instance(plan, step.target, made.source, launches, made.again)
+        launches.around |= dict.fromkeys(("backward", "backward_into"), partial(_forward_first, plan, launches))
+    return Instance(plan, step.target, launches.source, launches, launches.again)
 
 
-def _forward_first(plan: OpPlan, launches: Launches, way: str) -> Callable[..., Any]:
+def _forward_first(plan: OpPlan, launches: Launches, adjoint: Callable[..., Any]) -> Callable[..., Any]:
     """An adjoint launch, which has the indices of the forward: where they are compared that runs first, and changes nothing."""
     changed = [plan.arguments.index(slot.name) for slot in plan.mutated]
 
@@ -68,7 +67,7 @@ def _forward_first(plan: OpPlan, launches: Launches, way: str) -> Callable[..., 
             for place in changed:
                 given[place] = None if given[place] is None else given[place].clone()
             launches["forward"](*given)
-        return launches[way](*values)
+        return adjoint(*values)
 
     return run
 

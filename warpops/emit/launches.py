@@ -32,6 +32,8 @@ class Launches(dict[str, Callable[..., Any]]):
         self._writer = w = Writer(op, plan, step)
         w.provide("launcher", step.target)
         w.provide("torch", checks.TORCH)
+        self.around: dict[str, Callable[..., Callable[..., Any]]] = {}
+        """What makes of one of the functions what is called in its place."""
         self._parts: dict[str, Callable[[Writer], None]] = {"forward": _forward, "forward_into": write_forward_into}
         if plan.gradient == "adjoint":
             self._parts["backward"] = _backward
@@ -47,7 +49,10 @@ class Launches(dict[str, Callable[..., Any]]):
                 if part != "forward":
                     self["forward"]  # the others call what is in its text
                 compile_text(w.once(self._parts[part]), w.scope, f"{w.op}.{part}")
-                self.update((key, w.scope[own]) for key, own in w.text.names("function").items() if own in w.scope)
+                for key, own in w.text.names("function").items():
+                    if own in w.scope and key not in self:
+                        around = self.around.get(key)
+                        self[key] = w.scope[own] if around is None else around(w.scope[own])
         return self[name]
 
     def again(self, way: str) -> Again | None:
