@@ -21,11 +21,11 @@ def analyse(kernel: Any) -> Effects:
     return run(kernel)
 
 
-def analyse_as(kernel: Any, body: Sequence[ast.stmt]) -> Effects:
-    """What a kernel would do whose body were another one, with the user's lines."""
+def analyse_as(kernel: Any, code: Any, body: Sequence[ast.stmt]) -> Effects:
+    """What a kernel of that code would do whose body were another one, with the user's lines."""
     from .analysis import analyse_as as run
 
-    return run(kernel, body)
+    return run(kernel, code, body)
 
 
 __all__ = [

@@ -41,9 +41,9 @@ def analyse(kernel: Any) -> Effects:
     return found
 
 
-def analyse_as(kernel: Any, body: Sequence[ast.stmt]) -> Effects:
-    """What a kernel would do whose body were another one, with the user's lines."""
-    return _analyse(kernel, with_body(code_of(kernel), body))
+def analyse_as(kernel: Any, code: Code, body: Sequence[ast.stmt]) -> Effects:
+    """What a kernel of that code would do whose body were another one, with the user's lines."""
+    return _analyse(kernel, with_body(code, body))
 
 
 def _analyse(kernel: Any, code: Code) -> Effects:

@@ -43,12 +43,12 @@ def batch_source(
     """
     fresh, title = source.names.fresh, source.tree.name
     own = fresh(f"{title}_vmap")
-    batch, warp = fresh("batch"), fresh("warp")
+    batch, warp = fresh("batch"), source.names.give(wp, "warp")
     coordinates = [fresh(f"thread_{axis}") for axis in range(rank)]
     rewriter = _Rewriter(source, set(batched), set(labels), batch, _tid_calls(source, coordinates))
     new = [rewriter.visit(statement) for statement in source.tree.body]
     first = f"{', '.join([batch, *coordinates])} = {warp}.tid()"
-    return definition(own, source.parameters, [first, *lines_of(new, title)]), own, {warp: wp}
+    return definition(own, source.parameters, [first, *lines_of(new, title)]), own, source.names.given
 
 
 def _is_tid(value: Any) -> bool:

@@ -159,7 +159,7 @@ def _seen(kernel: Any, effects: Effects, own: frozenset[str]) -> Effects:
     source = read(kernel)
     unsure = doubtful(source, own)
     as_variables(source, own)
-    seen = analyse_as(kernel, ast.fix_missing_locations(source.tree).body)
+    seen = analyse_as(kernel, source.code, ast.fix_missing_locations(source.tree).body)
     arrays = {
         n: replace(a, before=seen.arrays[n].before, after=seen.arrays[n].after, measured=a.measured or n in unsure)
         for n, a in effects.arrays.items()

@@ -7,10 +7,11 @@ Warp that live in modules of their own, with the user's globals and closure, and
 from __future__ import annotations
 
 import ast
+import dataclasses
 import linecache
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..effects.names import Code, code_of, is_static
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
 from ..private.warp_source import declared_overloads, is_users, meaning
-from .trees import assigned_in, head_of, items_of, names_in, nodes_of
+from .trees import assigned_in, head_of, items_of, names_in, nodes_of, rebuilt
 
 
 class UnreadableError(Exception):
@@ -121,15 +122,54 @@ def read(owner: Any) -> Source:
         raise UnreadableError(f"the source of '{owner.key}' can't be read") from error
     if not isinstance(tree, ast.FunctionDef):
         raise UnreadableError(f"'{owner.key}' is no function")
+    parameters = [a.arg for a in tree.args.args]
+    local = assigned_in(nodes_of(tree.body)) | set(parameters)
+    names = Names(names_in(nodes_of(tree.body)) | local | {tree.name})
+    code = code_of(owner)
+    if "static" in text:  # what it came to when the kernel was defined; a tree takes longer to copy than to parse
+        tree = in_names(warp_source.tree_of(owner), names.give)
+        code = dataclasses.replace(code, closure=code.closure | names.given)
     body = tree.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
-    parameters = [a.arg for a in tree.args.args]
-    local = assigned_in(nodes_of(body)) | set(parameters)
-    names = Names(names_in(nodes_of(body)) | local | {tree.name})
     tree.args = ast.arguments([], [ast.arg(n) for n in parameters], None, [], [], None, [])
     tree.decorator_list, tree.returns, tree.body = [], None, body
-    return Source(tree, code_of(owner), names, local)
+    return Source(tree, code, names, local)
+
+
+def in_names(node: ast.AST, give: Callable[[Any, str], str]) -> Any:
+    """A fresh tree, with names for what ``wp.static`` came to and no text says."""
+    return _InNames(give).visit(_copied(node))
+
+
+def _copied(node: Any) -> Any:
+    """A tree that may be changed; what ``wp.static`` came to stays the object that it is."""
+    made = rebuilt(node, _copied)
+    if isinstance(node, ast.AST):
+        made.__dict__.update({k: v for k, v in node.__dict__.items() if k not in made.__dict__})
+    return made
+
+
+class _InNames(ast.NodeTransformer):
+    def __init__(self, give: Callable[[Any, str], str]) -> None:
+        self._give = give
+
+    def _name(self, node: ast.AST, value: Any, wanted: str) -> ast.AST:
+        return ast.copy_location(ast.Name(self._give(value, wanted), ast.Load()), node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        value: Any = node.value
+        if isinstance(value, (bool, str, type(None), type(...))):
+            return node
+        if type(value) in (int, float) and abs(value) < float("inf"):
+            if value >= 0 and not str(value).startswith("-"):
+                return node
+            return ast.copy_location(ast.UnaryOp(ast.USub(), ast.copy_location(ast.Constant(-value), node)), node)
+        return self._name(node, value, "constant")
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        function = getattr(node, "warp_func", None)
+        return node if function is None else self._name(node, function, function.key)
 
 
 def as_it_is(owner: Any) -> Source:

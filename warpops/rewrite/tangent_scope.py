@@ -15,9 +15,9 @@ from ..frozen import frozen
 from ..private import warp_built, warp_types
 from ..private.warp_source import lookup, meaning
 from ..private.warp_types import is_array, is_struct
-from .source import Names, indented, lines_of
+from .source import Names, in_names, indented, lines_of
 from .tangent_text import is_simple
-from .trees import names_in, rebuilt
+from .trees import names_in
 from .typed import Typed
 
 
@@ -224,7 +224,7 @@ class Scope:
 
     def plain_tree(self, node: ast.AST) -> Any:
         """The same as a fresh tree."""
-        return _Plain(self).visit(_copied(node))
+        return in_names(node, self.give)
 
     def is_python(self, node: ast.Call) -> bool:
         """Whether a call is ``wp.static``, of what depends on an unrolled loop's variable."""
@@ -233,26 +233,3 @@ class Scope:
     def refuse(self, node: ast.AST, why: str, kind: type[TangentError] = TangentError) -> TangentError:
         site = self.code.site(node)
         return kind(f"{why} ({site}: `{site.code}`)")
-
-
-def _copied(node: Any) -> Any:
-    """A tree that may be changed; what ``wp.static`` came to stays the object that it is."""
-    made = rebuilt(node, _copied)
-    if isinstance(node, ast.AST):
-        made.__dict__.update({k: v for k, v in node.__dict__.items() if k not in made.__dict__})
-    return made
-
-
-class _Plain(ast.NodeTransformer):
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        plain = isinstance(node.value, (bool, int, str, type(None), type(...)))
-        if plain or (type(node.value) is float and abs(node.value) < float("inf")):
-            return node
-        return ast.Name(self.scope.give(node.value, "constant"), ast.Load())
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        function = getattr(node, "warp_func", None)
-        return node if function is None else ast.Name(self.scope.give(function, function.key), ast.Load())

@@ -125,7 +125,7 @@ def _function_at(function: Any, counts: dict[int, int], texts: list[str]) -> Any
     text_back = ast.unparse(ast.fix_missing_locations(source.tree))
     annotated = dict(zip(backward, annotations, strict=True))
     annotated |= {p: parameters(adjoint)[p] for p in cotangents}
-    wp.func_grad(made)(make_function(adjoint.func, text_back, source.tree.name, {}, annotated))
+    wp.func_grad(made)(make_function(adjoint.func, text_back, source.tree.name, source.names.given, annotated))
     texts += [text, text_back]
     return made
 
