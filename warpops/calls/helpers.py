@@ -20,19 +20,15 @@ from ..arguments.tensor_scalar import refuse_number, traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
 from ..launch.packing import NOT_RECALLED
 from ..private import torch_modes
-from ..private.torch_guards import direct
 from .copies import copy_of
 from .eager import eager, launch_or_op
 from .own_backward import custom_backward
-from .refusal import explain_failure, refuser
+from .refusal import refuser
 from .remember import Store
 from .special import (
     backward_again,
     has_tangents,
-    increment_version,
     refuse_gradient,
-    refuse_mutation,
-    resolve_negated,
     special,
 )
 from .traced import check_exported, traced_backward, traced_forward
@@ -54,11 +50,11 @@ SHARED: dict[str, Any] = {
     "handle": id_of,
     "partial": partial,
 }
-PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, direct, has_tangents, increment_version, keep_alive)
+PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, has_tangents, keep_alive)
 PLAIN += (latest_ran, traced_int, traced_nesting, traced_tensor, traced_value, traced_vector, wrong_item)
 """By their own names."""
-OVER_WAYS: tuple[Callable[..., Any], ...] = (special, explain_failure, refuse_mutation, refuse_gradient)
-OVER_WAYS += (resolve_negated, traced_forward, traced_backward, backward_again, custom_backward)
+OVER_WAYS: tuple[Callable[..., Any], ...] = (special, refuse_gradient, traced_forward, traced_backward)
+OVER_WAYS += (backward_again, custom_backward)
 """By their own names, and for one op."""
 
 
