@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..arguments.call import measure
@@ -116,19 +115,13 @@ def _pack(w: Writer, parts: dict[str, list[str]]) -> None:
     with w.text.indented("try:"):
         for variable, values in parts.items():
             name, layout = ("pack", "layout") if variable == "arguments" else ("pack_adjoint", "adjoint_layout")
-            pack = w.provide(name, _lazily(w.step.target, layout))
+            pack = w.provide(name, getattr(w.step.target, layout).packer())
             w.text.add(f"{w.text.local(variable)} = {pack}(")
             for value in values:
                 w.text.add(f"    {value},")
             w.text.add(")")
     w.text.add(f"except {error}:")
     w.text.add(f"    {w.ask('refuse_packing', _refuse_packing, device=True)}")
-
-
-def _lazily(launcher: Launcher, layout: str) -> Callable[..., bytes]:
-    """A packer that is made at the first launch, since a layout asks Warp for its types, which costs time."""
-    made = functools.cache(lambda: getattr(launcher, layout).packer())
-    return lambda *values: made()(*values)
 
 
 def _refuse_packing(op: str, plan: OpPlan, values: dict[str, Any], device: Any = None) -> None:
