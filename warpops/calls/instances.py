@@ -75,7 +75,7 @@ def _forward_first(plan: OpPlan, launches: Launches, adjoint: Callable[..., Any]
 def _launcher(op: str, plan: OpPlan) -> Launcher:
     launcher = Launcher(plan.kernel, plan.declaration.block_dim, plan.declaration.tiled)
     launcher.suspects = plan.suspects
-    launcher.checked = Checked(op, plan)
+    launcher.checked = Checked(op, plan.proven)
     if plan.adjoint is not None:
         launcher.reverse = Reverse(op, plan.adjoint)
     return launcher

@@ -125,15 +125,15 @@ class Store:
             return
         plan = self._instances.plan
         others = [*plan.sizing_places, *(index for index, value in enumerate(values) if value is None)]
-        pick = _picker([*others, len(values) - 1] if self._way == "backward" else others)
+        pick = picker([*others, len(values) - 1] if self._way == "backward" else others)
         wants = any(
             value.requires_grad
             for slot, value in zip(plan.inputs, values, strict=False)
             if slot.is_array and (slot.differentiable or plan.mutated)
         )
-        every, recall = _picker(given), run
+        every, recall = picker(given), run
         if self._way == "forward":
-            numbers = _picker([index for index in range(len(values)) if index not in given])
+            numbers = picker([index for index in range(len(values)) if index not in given])
             recall = _of_values(run, every, numbers)
         made = Memory(torch_guards.guard(tensors), every, pick, pick(values), wants, run, recall)
         self.memories = (made, *(one for one in self.memories if one is not NEVER))[:_KEPT]
@@ -182,7 +182,7 @@ def _of_values(run: Callable[..., Any], tensors: Callable[..., Any], numbers: Ca
     return lambda *values: run(tensors(values), *numbers(values))
 
 
-def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """A function that takes those places of a tuple."""
     if not places:
         return _nothing

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import wrong_launch
-from ..plan.model import OpPlan
 from ..private import locks, warp_code, warp_source
 from . import devices, switch
 from .launcher import Launcher
@@ -99,8 +98,8 @@ def refuse_wrong(title: str, made: BoundsKernel, record: torch.Tensor) -> None:
 class Checked:
     """Launches one kernel with its indices compared."""
 
-    def __init__(self, title: str, plan: OpPlan) -> None:
-        self.title, self.plan = title, plan
+    def __init__(self, title: str, proven: Axes) -> None:
+        self.title, self.proven = title, proven
         self._launchers: dict[Any, Launcher] = {}
 
     def forward(self, own: Launcher, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
@@ -112,7 +111,7 @@ class Checked:
         Raises:
             ArgumentError: an index was wrong.
         """
-        found = bounds_kernel(own.kernel, self.plan.proven, *own.place(device))
+        found = bounds_kernel(own.kernel, self.proven, *own.place(device))
         if isinstance(found, str):
             own.launch(device, dims, arguments)
         else:
