@@ -170,7 +170,7 @@ class Registration:
                 first_of_its_name(operators)
             return forward(*arguments)
 
-        self.parts = Parts(self.name, self.writer, self.instances, self.lease)
+        self.parts = Parts(self.name, self.writer, self.lease)
         self.ways = Ways(
             name=self.title or self.name,
             key=f"{self.name}.{self.key}",
@@ -188,7 +188,7 @@ class Registration:
             make_transforms=self.transforms,
         )
         by_key[self.ways.key] = self.ways
-        self.call = self.parts.open(helpers(self.ways) | {"forward_op": forward_op})
+        self.call = self.parts.open(helpers(self.ways, forward_op))
         self.call.__name__ = self.plan.name
         self.call.__qualname__ = self.name  # Python's own messages about missing and unknown arguments name it
 
