@@ -18,7 +18,7 @@ from .names import as_abstract
 from .places import follow, spread
 from .record import BUDGET, Frame, OutOfBudgetError, Record
 from .state import State
-from .values import UNKNOWN, Abstract, Doubt, Element, Tuple, Value
+from .values import NOTHING, UNKNOWN, Abstract, Doubt, Element, Tuple, Value, variable
 
 OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add",
@@ -119,11 +119,10 @@ def _unary(record: Record, frame: Frame, node: ast.UnaryOp) -> Abstract:
     if isinstance(node.op, ast.USub):
         return numbers.negate(value)
     if isinstance(node.op, ast.UAdd):
-        return value
+        return variable(value)
     if isinstance(node.op, ast.Not):
-        const = not value.const if isinstance(value.const, bool) else value.const
         truth = value.truth.negated()
-        return Value(None, False, value.coords, value.data, value.tokens, const, truth, varies=value.varies)
+        return Value(None, False, value.coords, value.data, value.tokens, NOTHING, truth, varies=value.varies)
     return numbers.mixed((value,), numbers.computed((value,), node), active=False)
 
 
@@ -165,7 +164,7 @@ def _conditional(record: Record, frame: Frame, node: ast.IfExp) -> Abstract:
             )
             doubt = Doubt("conditional-load", frame.code.site(node), message)
             results[position] = record.doubting(results[position], [doubt])
-    return chosen(record, frame, test, results[0], results[1], node)
+    return variable(chosen(record, frame, test, results[0], results[1], node))
 
 
 def branch(

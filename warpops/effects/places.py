@@ -34,6 +34,7 @@ from .values import (
     Tuple,
     Value,
     less,
+    variable,
 )
 
 
@@ -148,7 +149,7 @@ def _part(
     values = [_index(record, frame, element) for element in indices]
     literals = tuple([literal(v.form) for v in values])
     if isinstance(value, Tuple) and literals[0] is not None and -len(value.items) <= literals[0] < len(value.items):
-        return Place(None, value=value.items[literals[0]])
+        return Place(None, value=variable(value.items[literals[0]]))
     if isinstance(value, Shapes):
         if literals[0] is None:
             return Place(None, value=Value(Unknown("a length that can't be followed", varies=NONE)))

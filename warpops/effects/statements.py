@@ -16,8 +16,9 @@ from .expressions import OPERATORS, branch, evaluate
 from .forms import Earlier, Loop, Unknown
 from .functions import call
 from .joins import copied, with_tokens
-from .names import setter_as_store, struct_field
+from .names import struct_field
 from .places import Place, load, locate
+from .reading import setter_as_store
 from .record import Frame, Record
 from .values import (
     NOTHING,
@@ -38,6 +39,7 @@ from .values import (
     merged,
     tokens_of,
     traces_of,
+    variable,
 )
 from .wholes import as_whole, note_change
 
@@ -78,7 +80,11 @@ def bind(record: Record, frame: Frame, name: str, value: Abstract, node: ast.AST
         if name in frame.code.looped:
             version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
             value = with_tokens(value, frozenset({Held(frame.id, name, version)}))
-    frame.env[name] = replace(value, copied=True) if isinstance(value, Array) else value
+    if isinstance(value, Array):
+        value = replace(value, copied=True)
+    elif isinstance(value, Value) and value.const is not NOTHING:
+        value = replace(value)  # where branches meet, a constant is one that none of them has bound
+    frame.env[name] = value
 
 
 def _assign(record: Record, frame: Frame, node: ast.Assign | ast.AnnAssign) -> None:
@@ -90,6 +96,8 @@ def _assign(record: Record, frame: Frame, node: ast.Assign | ast.AnnAssign) -> N
         _unpack(record, frame, target, node.value, node)
         return
     value = evaluate(record, frame, node.value)
+    if isinstance(node.value, ast.Name):
+        value = variable(value)
     for one in targets:
         _assign_to(record, frame, one, value, node)
 

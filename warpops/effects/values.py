@@ -163,9 +163,9 @@ class Value:
     """A number, vector, matrix, tile, query: anything that isn't an array or a struct.
 
     ``active`` says that a gradient may flow through it; ``coords`` that it depends on ``wp.tid()`` through arithmetic,
-    ``data`` that it depends on array data or on something unknown; ``varies`` are all coordinates that it may depend on, through
-    data too. ``const`` is the Python value of what Warp takes for
-    a compile-time constant. ``parts`` are the components stored so far into a vector that began without a gradient.
+    ``data`` that it depends on array data or on something unknown; ``varies`` are all coordinates that it may depend on,
+    through data too. ``const`` is the Python value of what Warp takes for a compile-time constant: a literal, a name from
+    outside, a variable that is one. ``parts`` are the components stored so far into a vector that began without a gradient.
     ``type`` is its Warp type, where that is known. ``trace`` tells what its gradient takes.
     """
 
@@ -267,6 +267,13 @@ class Element:
 
 Abstract: TypeAlias = Value | Array | Struct | Tuple | Shapes | Object | Builtin | Element
 _A = TypeVar("_A", bound=Abstract)
+
+
+def variable(value: _A) -> _A:
+    """The value, where Warp has a copy of it: that isn't a constant, whatever it is a copy of, and unrolls no loop."""
+    if isinstance(value, Value):
+        return value if value.const is NOTHING else replace(value, const=NOTHING)
+    return Tuple(tuple(map(variable, value.items))) if isinstance(value, Tuple) else value  # type: ignore[return-value]
 
 
 def only(tokens: Tokens, kind: type[Any]) -> Tokens:
