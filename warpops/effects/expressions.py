@@ -142,8 +142,9 @@ def _boolean(record: Record, frame: Frame, node: ast.BoolOp) -> Abstract:
     meet = conditions.both if conjunction else conditions.either
     for operand in node.values[1:]:
         other = functools.partial(number, record, frame, operand)
-        ways = (other, None) if conjunction else (None, other)
-        right = branch(record, frame, result, node, *ways)[0 if conjunction else 1]
+        where, otherwise = (other, None) if conjunction else (None, other)
+        holds, fails = branch(record, frame, result, node, where, otherwise)
+        right = holds if conjunction else fails
         truth = meet(result.truth, right.truth)
         result = numbers.mixed((result, right), None, active=False, truth=truth)
     return result

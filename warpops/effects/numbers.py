@@ -76,7 +76,7 @@ def mixed(
 def computed(
     values: Sequence[Value], of: ast.AST | str, *, merges: bool = False, known: Known | None = None
 ) -> Unknown:
-    """The form of a number that isn't affine: the first reason of its operands, or its own text."""
+    """The form of a number that isn't affine: the first reason of its operands, or what it is computed ``of``."""
     both, count, derived = NONE, int(merges), False
     first: Unknown | None = None
     for value in values:
