@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import ChainMap
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import warp as wp
 
+from ..emit.again import Again
 from ..errors import ArgumentError, SignatureError
 from ..kernel.scalars import WARP_SCALAR
 from ..plan.model import OpPlan, Slot
@@ -240,17 +242,19 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
     Which arrays have gradients depends on the dtypes: the operators have a place for every array that might have one,
     and the launches only for those that do.
     """
-    again = instance.again
-    if any(slot.leaf.generic and not slot.is_array for slot in plan.inputs):
-        # A remembered launch is found by its tensors; a number's type would have to be compared as well.
-        again = {}
+    # A remembered launch is found by its tensors; a number's type would have to be compared as well.
+    typed = any(slot.leaf.generic and not slot.is_array for slot in plan.inputs)
     cotangents = [slot.name for slot in plan.cotangents]
     gradients = [slot.name for slot in plan.gradients]
     buffers = [*cotangents, *(slot.name for slot in plan.gradient_buffers)]
     live = {slot.name for slot in instance.plan.slots if slot.differentiable}
-    if live >= {*cotangents, *gradients} or "backward" not in instance.launches:
+    whole, launches = live >= {*cotangents, *gradients} or instance.plan.gradient != "adjoint", instance.launches
+
+    def again(way: str) -> Again | None:
+        return instance.again(way) if not typed and (whole or way.startswith("forward")) else None
+
+    if whole:
         return dataclasses.replace(instance, again=again)
-    prepare, backward, backward_into = (instance.launches[way] for way in ("prepare", "backward", "backward_into"))
 
     def chosen(values: Sequence[Any], names: list[str]) -> list[Any]:
         return [value for value, name in zip(values, names, strict=True) if name in live]
@@ -260,19 +264,18 @@ def align(instance: Instance, plan: OpPlan) -> Instance:
         return (*values[:head], *chosen(values[head:-1], cotangents), chosen(values[-1], gradients))
 
     def aligned_prepare(*values: Any) -> tuple[Any, ...]:
-        made = prepare(*given(values))
+        made = launches["prepare"](*given(values))
         head = len(made) - sum(name in live for name in buffers)
         grads = iter(made[head:])
         return (*made[:head], *(next(grads) if name in live else None for name in buffers))
 
     def aligned_into(*values: Any) -> None:
         tail = len(values) - len(buffers)
-        backward_into(*values[:tail], *chosen(values[tail:], buffers))
+        launches["backward_into"](*values[:tail], *chosen(values[tail:], buffers))
 
     aligned = {
         "prepare": aligned_prepare,
-        "backward": lambda *values: backward(*given(values)),
+        "backward": lambda *values: launches["backward"](*given(values)),
         "backward_into": aligned_into,
     }
-    again = {way: made for way, made in again.items() if way.startswith("forward")}
-    return dataclasses.replace(instance, launches={**instance.launches, **aligned}, again=again)
+    return dataclasses.replace(instance, launches=ChainMap(aligned, launches), again=again)

@@ -20,18 +20,15 @@ from ..arguments.tensor_scalar import refuse_number, traced_tensor
 from ..arguments.vector import default_value, traced_nesting, traced_vector, wrong_item
 from ..launch.packing import NOT_RECALLED
 from ..private import torch_modes
-from ..private.torch_guards import direct
 from .copies import copy_of
+from .eager import eager, launch_or_op
 from .own_backward import custom_backward
-from .refusal import explain_failure, refuser
+from .refusal import refuser
 from .remember import Store
 from .special import (
     backward_again,
     has_tangents,
-    increment_version,
     refuse_gradient,
-    refuse_mutation,
-    resolve_negated,
     special,
 )
 from .traced import check_exported, traced_backward, traced_forward
@@ -53,11 +50,11 @@ SHARED: dict[str, Any] = {
     "handle": id_of,
     "partial": partial,
 }
-PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, direct, has_tangents, increment_version, keep_alive)
+PLAIN: tuple[Callable[..., Any], ...] = (alive, copy_of, has_tangents, keep_alive)
 PLAIN += (latest_ran, traced_int, traced_nesting, traced_tensor, traced_value, traced_vector, wrong_item)
 """By their own names."""
-OVER_WAYS: tuple[Callable[..., Any], ...] = (special, explain_failure, refuse_mutation, refuse_gradient)
-OVER_WAYS += (resolve_negated, traced_forward, traced_backward, backward_again, custom_backward)
+OVER_WAYS: tuple[Callable[..., Any], ...] = (special, refuse_gradient, traced_forward, traced_backward)
+OVER_WAYS += (backward_again, custom_backward)
 """By their own names, and for one op."""
 
 
@@ -74,8 +71,8 @@ def to_export(ways: Ways, plain: Plain) -> dict[str, Any]:
     return {"exporting": exporting, "plain": plain}
 
 
-def helpers(ways: Ways) -> dict[str, Any]:
-    """The scope of one op's text."""
+def helpers(ways: Ways, forward_op: Callable[..., Any]) -> dict[str, Any]:
+    """The scope of one op's text; ``forward_op`` is the raw forward."""
     plan = ways.plan
     slots = {slot.name: slot for slot in plan.inputs}
     refuse_traced = refuser(ways)
@@ -90,15 +87,17 @@ def helpers(ways: Ways) -> dict[str, Any]:
         labels = [leaf.label for leaf in plan.kernel.leaves]
         found["field"] = field_reader(ways.name, labels, optional, refuse_traced)
     found |= to_export(ways, plain_of(ways.name) if ways.named else Plain(ways.name, overload=ways.ops.public))
+    launch_forward = launch_or_op(ways, "forward", forward_op)
+    launch_backward = launch_or_op(ways, "backward", ways.ops.backward)
     return found | {
+        "eager": partial(eager, ways, launch_forward),
         "refuse_traced": refuse_traced,
         "refuse_number": lambda name: refuse_number(ways.name, slots[name]),
-        "launch_forward": partial(ways.instances.launch, "forward"),
-        "launch_backward": partial(ways.instances.launch, "backward"),
-        "forwards": Store(ways.instances, "forward"),
-        "backwards": Store(ways.instances, "backward"),
+        "launch_forward": launch_forward,
+        "launch_backward": launch_backward,
+        "forwards": Store(ways.instances, "forward", launch_forward),
+        "backwards": Store(ways.instances, "backward", launch_backward),
         "public_op": ways.ops.public,
-        "backward_op": ways.ops.backward,
         "defaults": {p.name: default_value(p.default) for p in plan.parameters},
         "check_ran": partial(check_ran, ways.name),
         "check_alive": partial(check_unchanged, ways.name, [slots[name].label for name in plan.holding]),

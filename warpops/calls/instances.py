@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from ..arguments.call import Measure, existing, to_device
 from ..emit.again import Again
-from ..emit.launches import emit_launches
+from ..emit.launches import Launches
 from ..emit.packed import packed_step
 from ..emit.writer import Step
 from ..errors import ArgumentError, SignatureError
@@ -30,11 +31,11 @@ class Instance:
 
     plan: OpPlan
     launcher: Launcher
-    source: str
-    launches: Mapping[str, Callable[..., Any]]
-    """By name: ``forward`` and ``forward_into``; ``allocate`` where anything is made; ``prepare``, ``backward`` and
-    ``backward_into`` where there is an adjoint."""
-    again: Mapping[str, Again]
+    source: Callable[[], str]
+    launches: MutableMapping[str, Callable[..., Any]]
+    """By name, made when they are asked for: ``forward`` and ``forward_into``; ``allocate`` where anything is made;
+    ``prepare``, ``backward`` and ``backward_into`` where there is an adjoint."""
+    again: Callable[[str], Again | None]
     """What remembered launches are made of, by the way that is taken: forward, forward_into, backward, backward_into."""
 
     def allocate(self, found: Measure) -> dict[str, Any]:
@@ -50,14 +51,13 @@ def make_instance(op: str, plan: OpPlan) -> Instance:
     """Generate the launches of a concrete plan: of its kernel, or the runs of its program."""
     kernel = plan.kernel
     step: Step = kernel.kernel.step(op, plan) if kernel.program else packed_step(_launcher(op, plan))
-    source, launches, again = emit_launches(op, plan, step)
-    if isinstance(step.target, Launcher) and plan.gradient == "adjoint":
-        for way in ("backward", "backward_into"):
-            launches[way] = _forward_first(plan, launches["forward"], launches[way])
-    return Instance(plan, step.target, source, launches, again)
+    launches = Launches(op, plan, step)
+    if isinstance(step.target, Launcher):
+        launches.around |= dict.fromkeys(("backward", "backward_into"), partial(_forward_first, plan, launches))
+    return Instance(plan, step.target, launches.source, launches, launches.again)
 
 
-def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[..., Any]) -> Callable[..., Any]:
+def _forward_first(plan: OpPlan, launches: Launches, adjoint: Callable[..., Any]) -> Callable[..., Any]:
     """An adjoint launch, which has the indices of the forward: where they are compared that runs first, and changes nothing."""
     changed = [plan.arguments.index(slot.name) for slot in plan.mutated]
 
@@ -66,7 +66,7 @@ def _forward_first(plan: OpPlan, forward: Callable[..., Any], adjoint: Callable[
             given = list(values[: len(plan.arguments)])
             for place in changed:
                 given[place] = None if given[place] is None else given[place].clone()
-            forward(*given)
+            launches["forward"](*given)
         return adjoint(*values)
 
     return run
@@ -89,7 +89,6 @@ class Instances:
         self.op, self.plan, self._make = op, plan, make
         self._only: Instance | None = None
         self._found: dict[tuple[Any, ...], Instance] = {}
-        self._waiting: list[Callable[[Instance], None]] = []
 
     @property
     def generic(self) -> bool:
@@ -103,14 +102,6 @@ class Instances:
             with _lock:
                 if self._only is None:
                     self._only = self._make(self.op, {})
-                    for told in self._waiting:
-                        told(self._only)
-                    self._waiting.clear()
-        return self._only
-
-    @property
-    def made(self) -> Instance | None:
-        """The one instance, if it is there already."""
         return self._only
 
     def preload(self, op: str, device: torch.device | str | None) -> None:
@@ -121,13 +112,6 @@ class Instances:
         if where.type not in ("cpu", "cuda"):
             raise ArgumentError(f"{op}: argument 'device': expected cpu or cuda, got {where}")
         self.only.launcher.preload(existing(op, where))
-
-    def when_made(self, told: Callable[[Instance], None]) -> None:
-        """Tell of the one instance as soon as there is one."""
-        if self._only is not None:
-            told(self._only)
-        elif not self.generic:
-            self._waiting.append(told)
 
     def launch(self, way: str, *values: Any) -> Any:
         """Call one of the launches of the instance for a call's values."""
@@ -151,7 +135,7 @@ class Instances:
         title = f'"""{self.op}: a generic kernel; its launches are generated for each set of dtypes on first use."""\n'
         parts = [title] if self.generic else []
         for instance in made:
-            parts.append(instance.source)
+            parts.append(instance.source())
             reverse = instance.launcher.reverse if isinstance(instance.launcher, Launcher) else None
             if reverse is not None and reverse.text:
                 parts.append(reverse.text)

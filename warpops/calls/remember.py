@@ -51,13 +51,16 @@ class Memory:
     differentiable: bool
     """Gradients may be wanted."""
     run: Callable[..., Any] | None
+    """Of a forward, what is called with a tuple of its tensors and the numbers."""
+    recall: Callable[..., Any]
+    """The same, of a call's values."""
 
 
 def _nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return ()
 
 
-NEVER = Memory(lambda *tensors: False, _nothing, _nothing, None, False, None)
+NEVER = Memory(lambda *tensors: False, _nothing, _nothing, None, False, None, _nothing)
 """What stands for a remembered launch where there is none."""
 
 
@@ -74,12 +77,18 @@ def forget_all() -> None:
 
 
 class Store:
-    """The launches that one way of an op remembers: ``forward`` or ``backward``, or those over given buffers."""
+    """One way of an op, ``forward`` or ``backward`` or one over given buffers, with its last launches remembered.
 
-    __slots__ = ("__weakref__", "_instances", "_length", "_wait", "_way", "memories")
+    Over given buffers it is what compiled code calls: as the kernel that the dispatcher calls, and, with ``direct``, in place
+    of the way through the dispatcher. A generated graph calls operators one by one, and boxing and unboxing their arguments
+    costs more than a launch.
+    """
 
-    def __init__(self, instances: Instances, way: str) -> None:
-        self._instances, self._way = instances, way
+    __slots__ = ("__weakref__", "_direct", "_instances", "_length", "_run", "_wait", "_way", "memories")
+
+    def __init__(self, instances: Instances, way: str, run: Callable[..., Any], direct: bool = True) -> None:
+        """``run`` launches what isn't remembered; ``direct``: nobody else asks who watches."""
+        self._instances, self._way, self._run, self._direct = instances, way, run, direct
         self._wait, self._length = 1, 0  # not the first: what is called once needs no memory
         self.memories: tuple[Memory, ...] = (NEVER,)
         """The latest first. One tuple, replaced at once: other threads launch meanwhile."""
@@ -116,48 +125,49 @@ class Store:
             return
         plan = self._instances.plan
         others = [*plan.sizing_places, *(index for index, value in enumerate(values) if value is None)]
-        pick = _picker([*others, len(values) - 1] if self._way == "backward" else others)
+        pick = picker([*others, len(values) - 1] if self._way == "backward" else others)
         wants = any(
             value.requires_grad
             for slot, value in zip(plan.inputs, values, strict=False)
             if slot.is_array and (slot.differentiable or plan.mutated)
         )
-        made = Memory(torch_guards.guard(tensors), _picker(given), pick, pick(values), wants, run)
+        every, recall = picker(given), run
+        if self._way == "forward":
+            numbers = picker([index for index in range(len(values)) if index not in given])
+            recall = _of_values(run, every, numbers)
+        made = Memory(torch_guards.guard(tensors), every, pick, pick(values), wants, run, recall)
         self.memories = (made, *(one for one in self.memories if one is not NEVER))[:_KEPT]
-
-
-class Into(Store):
-    """A raw op over given buffers, with the last launches remembered: what compiled code calls.
-
-    As the kernel that the dispatcher calls, and, with ``direct``, in place of the way through the dispatcher: a generated
-    graph calls operators one by one, and boxing and unboxing their arguments costs more than a launch.
-    """
-
-    __slots__ = ("_direct", "_run")
-
-    def __init__(self, instances: Instances, way: str, run: Callable[..., None], direct: bool = False) -> None:
-        self._run, self._direct = run, direct
-        super().__init__(instances, way)
 
     def __hash__(self) -> int:
         return hash(self._run)
 
-    def __call__(self, *values: Any, **named: Any) -> None:
+    def launch(self, *values: Any, **named: Any) -> Any:
+        """By a remembered launch, or anew."""
         if named:
-            self._run(*values, **named)
-            return
+            return self._run(*values, **named)
         memory = self.memories[0]
         if not memory.check(*memory.tensors(values)):
             memory = self.find(values)
         fits = memory.others(values) == memory.fixed and torch_modes.forward_ad._current_level < 0
         if fits and not (self._direct and torch_modes.watched()):
             try:
-                memory.run(*values)  # type: ignore[misc]
-                return
+                return memory.recall(*values)
             except NOT_RECALLED as error:
                 self.gave_way(memory, error)
-        self._run(*values)
+        found = self._run(*values)
         self.missed(values)
+        return found
+
+    __call__ = launch
+
+    def follow(self, memory: Memory | None, *values: Any) -> Any:
+        """By a remembered launch that was found to apply, or anew."""
+        if memory is not None:
+            try:
+                return memory.recall(*values)
+            except NOT_RECALLED as error:
+                self.gave_way(memory, error)
+        return self._run(*values)
 
 
 def remembering(instances: Instances, way: str, run: Callable[..., None], direct: bool = False) -> Callable[..., None]:
@@ -165,10 +175,14 @@ def remembering(instances: Instances, way: str, run: Callable[..., None], direct
     ``run`` is the dispatcher's way, to be shortened."""
     plan = instances.plan
     recalls = plan.recalls_forward if way == "forward_into" else plan.recalls_backward
-    return Into(instances, way, run, direct) if recalls else run
+    return Store(instances, way, run, direct) if recalls else run
 
 
-def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def _of_values(run: Callable[..., Any], tensors: Callable[..., Any], numbers: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: run(tensors(values), *numbers(values))
+
+
+def picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """A function that takes those places of a tuple."""
     if not places:
         return _nothing
@@ -181,7 +195,7 @@ def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...
 def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[..., Any] | None:
     """The launch that was just made of ``values`` with all that is constant worked out; None where there is no short way."""
     instance = instances.select(values)
-    again, plan, launcher = instance.again.get(way), instance.plan, instance.launcher
+    again, plan, launcher = instance.again(way), instance.plan, instance.launcher
     if again is None or (way == "backward" and any(value is None for value in values)):
         return None
     adjoint = way.startswith("backward")
@@ -222,7 +236,5 @@ def _again(instances: Instances, way: str, values: tuple[Any, ...]) -> Callable[
     constants["pack_numbers"] = number_packer(launcher.signature)
     if "empty" in again.constants:
         constants["empty"] = checks.allocator(where)
-    if way == "backward":
-        constants |= {(slot.name, "needed"): need for slot, need in zip(plan.gradients, values[-1], strict=True)}
     function, bound = again.function, tuple(constants[key] for key in again.constants)
     return types.FunctionType(function.__code__, function.__globals__, function.__name__, bound)

@@ -12,7 +12,6 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 import warp as wp
@@ -34,7 +33,7 @@ from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
 from .model import Site
 from .reading import Body, Reader
 from .tables import row
-from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
+from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value, variable
 
 _T = TypeVar("_T")
 _N = TypeVar("_N", bound=ast.AST)
@@ -109,16 +108,6 @@ class Code:
             found = self.answers[key] = question(node)
         return found
 
-    def text(self, node: ast.AST) -> Text:
-        return partial(self.ask, _unparsed, node)
-
-
-def _unparsed(node: ast.AST) -> str:
-    try:
-        return ast.unparse(node)
-    except (ValueError, RecursionError, TypeError):
-        return "?"
-
 
 _codes: weakref.WeakKeyDictionary[Any, Code] = weakref.WeakKeyDictionary()
 
@@ -157,12 +146,12 @@ def struct_field(value: Struct, name: str) -> Abstract:
     """A field of a struct value."""
     if name in value.fields:
         found: Abstract = value.fields[name]
-        return found
-    variable = getattr(value.type, "vars", {}).get(name)
-    if variable is None:
+        return variable(found)
+    declared = getattr(value.type, "vars", {}).get(name)
+    if declared is None:
         return Value(Unknown(f"the field '{name}'"), active=True, data=True, varies=ALL)
     path = f"{value.path}.{name}" if value.path is not None else None
-    return of_type(path, variable.type)
+    return of_type(path, declared.type)
 
 
 def of_type(path: str | None, warp_type: Any) -> Abstract:

@@ -59,9 +59,10 @@ def write_prepare(w: Writer) -> None:
                 text.add(f"{grad} = {absent}")
             with text.indented("else:"):
                 text.add(f"{grad} = {made}")
+        places = {slot.name: place for place, slot in enumerate(plan.gradients)}
         for slot in plan.gradient_buffers:
             conditions = [f"{slot.name} is not None"] if slot.optional else []
-            conditions += [f"needs[{plan.gradients.index(slot)}]"] if slot.null_adjoint_safe else []
+            conditions += [f"needs[{places[slot.name]}]"] if slot.null_adjoint_safe else []
             buffer = f"{w.torch}.empty_like({slot.name})"
             text.add(
                 f"{grad_name(w, slot)} = {buffer}" + (f" if {' and '.join(conditions)} else None" if conditions else "")

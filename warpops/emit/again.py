@@ -30,17 +30,7 @@ class Again:
     constants: tuple[Key, ...]
     """What is bound to the last parameters: ``launch``, ``start``, ``module`` and ``hashers`` are those of
     ``Launcher.recall``, ``pack_numbers`` packs what it says, ``empty`` allocates at ``where``, and of an array there are its
-    ``size`` and ``step`` (shape and strides, component axes included) and whether its gradient is ``needed``."""
-
-
-def write_again(w: Writer) -> None:
-    """Write them."""
-    if w.plan.recalls_forward:
-        _write_forward(w)
-        _write_forward_into(w)
-    if w.plan.recalls_backward:
-        _write_backward(w)
-        _write_backward_into(w)
+    ``size`` and ``step`` (shape and strides, component axes included)."""
 
 
 @contextmanager
@@ -80,7 +70,7 @@ def _empty(w: Writer, slot: Slot) -> str:
     return f"{_constant(w, 'empty')}({layout}, {w.dtype(slot)})"
 
 
-def _write_forward(w: Writer) -> None:
+def recalled_forward(w: Writer) -> None:
     """Of a tuple of the tensors, which is the launch's own but for what is made here, and of the numbers."""
     text, plan = w.text, w.plan
     extends = plan.arrays == (*plan.given_arrays, *plan.fresh) and not any(s.role == "inout" for s in plan.arrays)
@@ -109,7 +99,7 @@ def _write_forward(w: Writer) -> None:
             text.add(f"return {', '.join(slot.name for slot in plan.returned)}")
 
 
-def _write_forward_into(w: Writer) -> None:
+def recalled_forward_into(w: Writer) -> None:
     plan = w.plan
     parameters = [*plan.arguments, *(slot.name for slot in plan.fresh)]
     with _function(w, "forward_into", parameters, ["where"] if plan.handles else []):
@@ -124,14 +114,13 @@ def _launch_adjoint(w: Writer) -> None:
     _launch(w, tuple_of([*data, *(grad_name(w, slot) if slot in given else "None" for slot in plan.arrays)]))
 
 
-def _write_backward(w: Writer) -> None:
+def recalled_backward(w: Writer) -> None:
     text, plan = w.text, w.plan
     cotangents = [grad_name(w, slot) for slot in plan.cotangents]
     quick = plan.zeroed_at_once
-    wanted = [s for s in plan.gradients if len(plan.gradients) > 1 or s.null_adjoint_safe]
+    places = {slot.name: place for place, slot in enumerate(plan.gradients)}
     constants: list[Key] = [*(("empty", *_layout(plan.gradient_buffers)) if quick else ())]
-    constants += [(slot.name, "needed") for slot in wanted]
-    with _function(w, "backward", [*backward_arguments(w), *cotangents], constants):
+    with _function(w, "backward", [*backward_arguments(w), *cotangents, "needs"], constants):
         for slot in (*plan.given_arrays, *plan.kept):
             text.add(f"{slot.name} = {slot.name}.contiguous()")
         for slot, grad in zip(plan.cotangents, cotangents, strict=True):
@@ -139,20 +128,19 @@ def _write_backward(w: Writer) -> None:
             text.add(f"{grad} = {grad}.{'contiguous()' if slot.retained else dense}")
         for slot in plan.gradient_buffers:
             made = _empty(w, slot) if quick else f"{w.torch}.zeros_like({slot.name})"
-            needed = f" if {_constant(w, (slot.name, 'needed'))} else None" if slot.null_adjoint_safe else ""
+            needed = f" if needs[{places[slot.name]}] else None" if slot.null_adjoint_safe else ""
             text.add(f"{grad_name(w, slot)} = {made}{needed}")
         if quick:
             zero_gradients(w)
         _launch_adjoint(w)
-        grads = {slot.name: grad_name(w, slot) for slot in plan.gradients}
+        grads = [grad_name(w, slot) for slot in plan.gradients]
         if len(grads) == 1:
-            text.add(f"return {tuple_of(list(grads.values()))}")
+            text.add(f"return {tuple_of(grads)}")
         else:
-            pairs = ", ".join(f"({_constant(w, (name, 'needed'))}, {grad})" for name, grad in grads.items())
-            text.add(f"return [grad for need, grad in ({pairs}) if need]")
+            text.add(f"return [grad for grad, need in zip({tuple_of(grads)}, needs) if need]")
 
 
-def _write_backward_into(w: Writer) -> None:
+def recalled_backward_into(w: Writer) -> None:
     with _function(w, "backward_into", [*backward_arguments(w), *buffers(w)]):
         zero_gradients(w)
         _launch_adjoint(w)

@@ -6,13 +6,12 @@ launches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..arguments.kinds import kind_of
 from ..kernel.signature import MISSING
-from ..plan.model import Slot
-from .remembered import name_given, recalled, remembered, way
+from .remembered import name_given, recalled, remembered
 from .text import tuple_of
 from .writer import OpWriter
 
@@ -102,7 +101,7 @@ def _recall(w: OpWriter) -> None:
     with text.indented(f"if {condition}:"):
         if w.plan.differentiable and not w.plan.mutated:
             text.add(f"if {memory}.differentiable and {w.use('grad_enabled')}():")
-            text.add(f"    return {w.use('apply')}({arguments})")
+            text.add(f"    return {w.use('apply')}({arguments}, {memory})")
         text.add("try:")
         with text.deeper():
             if w.plan.results:
@@ -144,53 +143,3 @@ def _convert(w: OpWriter) -> None:
             text.add(f"if {slot.name}.__class__ is not {w.use('Tensor')}:")
             text.add(f"    {slot.name} = {w.use('to_ids')}({', '.join([repr(slot.name), slot.name, *arrays])})")
         text.add_all(kind_of(slot).eager(slot, w.use))
-
-
-def write_eager(w: OpWriter) -> None:
-    """The eager way past autocast and transforms."""
-    text, plan = w.text, w.plan
-    arguments = ", ".join(plan.arguments)
-    with text.function(w.use("eager"), plan.arguments):
-        with text.indented("try:"):
-            _guards(w)
-            if plan.differentiable:
-                with text.indented(f"if {_wants_grad(w, plan.gradients)}:"):
-                    _return(w, f"{w.use('apply')}({arguments})")
-            _return(w, _first_results(w, f"{way(w, 'forward')}({arguments})"))
-        text.add("except (AttributeError, TypeError, RuntimeError):")
-        text.add(f"    {w.use('explain_failure')}({tuple_of(plan.arguments)})")
-        text.add("    raise")
-
-
-def _return(w: OpWriter, call: str) -> None:
-    """Return the results, once autograd is told of what was changed."""
-    if not w.plan.mutated:
-        w.text.add(f"return {call}")
-        return
-    w.text.add(f"results = {call}" if w.plan.results else call)
-    for slot in w.plan.mutated:
-        w.text.add(f"{w.use('increment_version')}({slot.name})")
-    w.text.add(f"return {'results' if w.plan.results else 'None'}")
-
-
-def _if_given(slot: Slot, text: str) -> str:
-    return f"({slot.name} is not None and {text})" if slot.optional else text
-
-
-def _wants_grad(w: OpWriter, slots: Sequence[Slot]) -> str:
-    parts = [_if_given(s, f"{s.name}.requires_grad") for s in slots]
-    enabled = f"{w.use('grad_enabled')}()"
-    return f"{enabled} and {parts[0]}" if len(parts) == 1 else f"{enabled} and ({' or '.join(parts)})"
-
-
-def _guards(w: OpWriter) -> None:
-    """Refuse what can't be changed in place; make anew what is negated lazily."""
-    plan = w.plan
-    if not plan.mutated:
-        return
-    guarded = [s for s in plan.inputs if s.is_array and (s.role == "mutated" or not plan.results)]
-    w.text.add(f"if {_wants_grad(w, guarded)}:")
-    w.text.add(f"    {w.use('refuse_mutation')}({tuple_of(w.plan.arguments)})")
-    negated = [_if_given(s, f"{s.name}.is_neg()") for s in plan.mutated]
-    w.text.add(f"if {' or '.join(negated)}:")
-    w.text.add(f"    return {w.use('resolve_negated')}({tuple_of(w.plan.arguments)})")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,8 +36,8 @@ def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     return made
 
 
-def compare_inputs(w: Writer) -> None:
-    """Compare the type and the rank of every given array with what is expected."""
+def wrong_inputs(w: Writer) -> Iterator[str]:
+    """Name the shape of every given array; the conditions under which its type or rank isn't what is expected."""
     for slot in w.plan.given_arrays:
         leaf, shape = slot.leaf, w.local(slot, "shape")
         assert leaf.scalar is not None and leaf.component is not None
@@ -49,12 +49,9 @@ def compare_inputs(w: Writer) -> None:
             f"len({shape}) != {leaf.ndim + len(leaf.component)}",
         ]
         wrong += [f"{shape}[{leaf.ndim + k}] != {size}" for k, size in enumerate(leaf.component)]
-        with w.text.indented(f"if {slot.name} is not None:" if slot.optional else ""):
-            w.text.add(f"{shape} = {slot.name}.shape")
-            w.refuse_if(wrong)
-        if slot.optional:
-            w.text.add("else:")
-            w.text.add(f"    {shape} = {_no_sizes(slot)}")
+        absent = f"{_no_sizes(slot)} if {slot.name} is None else " if slot.optional else ""
+        w.text.add(f"{shape} = {absent}{slot.name}.shape")
+        yield f"{slot.name} is not None and ({' or '.join(wrong)})" if slot.optional else " or ".join(wrong)
 
 
 def describe(w: Writer, slots: Iterable[Slot]) -> None:
@@ -103,26 +100,22 @@ def give_back(w: Writer) -> None:
             w.text.add(f"    {given}.copy_({slot.name})")
 
 
-def find_device(w: Writer) -> str:
-    """Compare the arrays' devices; the text of where they are."""
+def find_device(w: Writer) -> tuple[str, list[str]]:
+    """The text of where the arrays are, and the conditions under which one is elsewhere."""
     required = [slot for slot in w.plan.given_arrays if not slot.optional]
     if not required:
         device = w.text.local("where")
         w.text.add(f"{device} = {w.ask('device_of', device_of, device=True)}")
-        return device
+        return device, []
     device = f"{required[0].name}.device"
     if len(w.plan.given_arrays) == 1:
-        return device
+        return device, []
     named = w.text.local("where")
     w.text.add(f"{named} = {device}")
-    w.refuse_if(
-        f"{slot.name}.device != {named}"
-        if not slot.optional
-        else f"{slot.name} is not None and {slot.name}.device != {named}"
-        for slot in w.plan.given_arrays
-        if slot is not required[0]
-    )
-    return named
+    others = [slot for slot in w.plan.given_arrays if slot is not required[0]]
+    return named, [
+        (f"{slot.name} is not None and " if slot.optional else "") + f"{slot.name}.device != {named}" for slot in others
+    ]
 
 
 def check_handles(w: Writer, device: str) -> None:
@@ -162,8 +155,9 @@ def write_measure(w: Writer) -> None:
         w.text.add('"""Compare what is given with what the launch takes; the device, and the sizes that follow."""')
         if w.plan.given_arrays:
             check_memories(w)
-        compare_inputs(w)
-        device = find_device(w)
+        wrong = list(wrong_inputs(w))
+        device, elsewhere = find_device(w)
+        w.refuse_if([*wrong, *elsewhere])
         _bind_sizes(w)
         w.refuse_if(divisions(w, (*w.plan.computed, *w.plan.demanded)))
         w.text.add(f"return {', '.join([device, *measured(w)[1:]])}")

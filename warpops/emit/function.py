@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..plan.model import Slot
-from .remembered import name_given, recalled, try_remembered, way
 from .text import targets, tuple_of
 from .writer import OpWriter
 
@@ -43,6 +42,11 @@ def _alive(w: OpWriter) -> list[str]:
     return [w.text.free("alive", "alive")] if w.plan.token else []
 
 
+def _memory(w: OpWriter) -> list[str]:
+    """A remembered launch that was found to apply, which comes last where there may be one."""
+    return [w.text.free("memory", "local")] if w.plan.recalls_forward and not w.plan.mutated else []
+
+
 def _before(w: OpWriter, slot: Slot) -> str:
     """What a changed array held before the launch."""
     return w.text.free(f"{slot.name}_before", "before")
@@ -51,7 +55,8 @@ def _before(w: OpWriter, slot: Slot) -> str:
 def _write_forward(w: OpWriter) -> None:
     text, plan = w.text, w.plan
     given, names = ", ".join(plan.arguments), ", ".join(_returned(w))
-    with text.indented(f"def forward(ctx, {given}):"):
+    memory = _memory(w)
+    with text.indented(f"def forward(ctx, {', '.join([given, *(f'{name}=None' for name in memory)])}):"):
         for slot in plan.inputs:
             if slot.role == "tensor_scalar":
                 text.add(f"if ctx.needs_input_grad[{plan.arguments.index(slot.name)}]:")
@@ -62,23 +67,19 @@ def _write_forward(w: OpWriter) -> None:
         for slot in plan.mutated if plan.results else ():
             saved[slot.name] = _before(w, slot)
             text.add(f"{saved[slot.name]} = {w.use('copy_of')}({slot.name})")
-        text.add(f"if {w.use('is_compiling')}():")
-        text.add(f"    {names} = {w.use('traced_forward')}({given})")
+        compiling = f"{w.use('is_compiling')}()"
+        launch = (
+            f"{w.use('forwards')}.follow({memory[0]}, {given})" if memory else f"{w.use('launch_forward')}({given})"
+        )
+        text.add(f"{names} = {w.use('traced_forward')}({given}) if {compiling} else {launch}")
         for alive in _alive(w):
             made = tuple_of(_returned(w)) if plan.runs_again else "()"
-            text.add(f"    {alive} = {w.use('keep_alive')}({', '.join([made, *plan.handles])})")
-        with text.indented("else:"):
-            recalls = plan.recalls_forward and not plan.mutated
-            if recalls:
-                try_remembered(w, "forwards", name_given(w), plan.arguments, names, recalled(w))
-            with text.deeper(recalls):
-                text.add(f"{names} = {way(w, 'forward')}({given})")
-            for alive in _alive(w):
-                text.add(f"{alive} = None")
-            if plan.runs_again:
-                text.add(f"ctx.ran = {w.use('latest_ran')}()")
-            if plan.holding:
-                text.add(f"ctx.alive = {w.use('alive')}({', '.join(plan.holding)})")
+            kept = f"{w.use('keep_alive')}({', '.join([made, *plan.handles])})"
+            text.add(f"{alive} = {kept} if {compiling} else None")
+        if plan.runs_again:
+            text.add(f"ctx.ran = None if {compiling} else {w.use('latest_ran')}()")
+        if plan.holding:
+            text.add(f"ctx.alive = None if {compiling} else {w.use('alive')}({', '.join(plan.holding)})")
         before = []
         for slot in plan.written_back:
             before.append(saved[slot.name])
@@ -105,16 +106,16 @@ def _write_backward(w: OpWriter) -> None:
         if plan.gradient == "custom":
             _unpack(w)
             given = f"{tuple_of(arguments)}, {tuple_of(_kept(w))}, {tuple_of(cotangents)}"
-            text.add(f"return {w.use('custom_backward')}({given}, ctx.needs_input_grad)")
+            text.add(_all(w, f"{w.use('custom_backward')}({given}, ctx.needs_input_grad)"))
             return
         text.add(f"if {' and '.join(f'{c} is None' for c in live)}:")
-        text.add(f"    return {', '.join('None' for _ in arguments)}")
+        text.add(f"    return {', '.join('None' for _ in (*arguments, *_memory(w)))}")
         if plan.gradient == "none":
             text.add(f"{w.use('refuse_gradient')}()")
             return
         carried = f"{w.use('forward_ad')}._current_level >= 0 and {w.use('has_tangents')}({tuple_of(cotangents)})"
         text.add(f"if {w.use('grad_enabled')}() or ({carried}):")
-        text.add(f"    return {w.use('backward_again')}(ctx, {', '.join(cotangents)})")
+        text.add(f"    {_all(w, f'''{w.use('backward_again')}(ctx, {', '.join(cotangents)})''')}")
         _unpack(w)
         wanted = "ctx.needs_input_grad"
         if len(plan.gradients) > 1:
@@ -126,7 +127,12 @@ def _write_backward(w: OpWriter) -> None:
         if len(plan.gradients) > 1:
             text.add("grads = iter(grads)")
             grads = [f"next(grads) if needs[{k}] else None" for k in range(len(plan.gradients))]
-        text.add(f"return {', '.join(grad or 'None' for grad in plan.spread(grads))}")
+        text.add(f"return {', '.join([grad or 'None' for grad in plan.spread(grads)] + ['None' for _ in _memory(w)])}")
+
+
+def _all(w: OpWriter, gradients: str) -> str:
+    """Return those of the schema's values, and of what is given besides."""
+    return f"return (*{gradients}, None)" if _memory(w) else f"return {gradients}"
 
 
 def _unpack(w: OpWriter) -> None:
@@ -139,22 +145,15 @@ def _unpack(w: OpWriter) -> None:
 
 def _launch_backward(w: OpWriter, live: list[str]) -> None:
     text, plan = w.text, w.plan
-    parts = [*plan.arguments, *_kept(w), *live, "needs"]
-    given, traced = ", ".join(parts), w.use("traced_backward")
-    text.add(f"if {w.use('is_compiling')}():")
+    given = ", ".join([*plan.arguments, *_kept(w), *live, "needs"])
+    compiling, traced = f"{w.use('is_compiling')}()", w.use("traced_backward")
     for alive in _alive(w):
         traced = f"{w.use('partial')}({traced}, token={alive})"
-    text.add(f"    grads = {traced}({given})")
-    with text.indented("else:"):
-        if plan.holding:
-            text.add(f"{w.use('check_alive')}(ctx.alive)")
-        if plan.recalls_backward:
-            arrays = ", ".join([*(s.name for s in plan.given_arrays), *_kept(w), *live])
-            call = f"{text.free('memory', 'local')}.run({', '.join(parts[:-1])})"
-            try_remembered(w, "backwards", arrays, parts, "grads", call)
-        with text.deeper(plan.recalls_backward):
-            text.add(f"grads = {way(w, 'backward', [*_kept(w), *live])}({given})")
-            if plan.recalls_backward:
-                text.add(f"{w.use('backwards')}.missed({tuple_of(parts)})")
-        if plan.runs_again:
-            text.add(f"{w.use('check_ran')}(ctx.ran)")
+    if plan.holding:
+        text.add(f"if not {compiling}:")
+        text.add(f"    {w.use('check_alive')}(ctx.alive)")
+    launch = f"{w.use('backwards')}.launch" if plan.recalls_backward else w.use("launch_backward")
+    text.add(f"grads = {traced}({given}) if {compiling} else {launch}({given})")
+    if plan.runs_again:
+        text.add(f"if not {compiling}:")
+        text.add(f"    {w.use('check_ran')}(ctx.ran)")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..arguments.call import measure
@@ -46,7 +45,7 @@ def _backward(w: Writer, device: str) -> None:
     dims = checks.write_launch_size(w)
     grads: dict[str, str] = {}
     for slot in plan.temporaries:
-        if slot in made:
+        if slot.name in shapes:
             shape = [*shapes[slot.name], *map(str, slot.leaf.component or ())]
             zeros = f"{w.torch}.zeros({tuple_of(shape)}, dtype={w.dtype(slot)}, device={device})"
         else:
@@ -61,7 +60,7 @@ def _backward(w: Writer, device: str) -> None:
     arguments, adjoints = [], []
     for slot in plan.slots:
         if slot.is_array:
-            data, grad = "0" if slot in made else _pointer(slot), grads.get(slot.name, "0")
+            data, grad = "0" if slot.name in shapes else _pointer(slot), grads.get(slot.name, "0")
             flags = str(RETAIN_GRAD) if slot.retained else "0"
             arguments.append(_descriptor(w, slot, shapes, data, grad, flags))
             if len(slot.leaf.path) == 1:  # the buffer once more; numbers and structs have none
@@ -116,19 +115,13 @@ def _pack(w: Writer, parts: dict[str, list[str]]) -> None:
     with w.text.indented("try:"):
         for variable, values in parts.items():
             name, layout = ("pack", "layout") if variable == "arguments" else ("pack_adjoint", "adjoint_layout")
-            pack = w.provide(name, _lazily(w.step.target, layout))
+            pack = w.provide(name, getattr(w.step.target, layout).packer())
             w.text.add(f"{w.text.local(variable)} = {pack}(")
             for value in values:
                 w.text.add(f"    {value},")
             w.text.add(")")
     w.text.add(f"except {error}:")
     w.text.add(f"    {w.ask('refuse_packing', _refuse_packing, device=True)}")
-
-
-def _lazily(launcher: Launcher, layout: str) -> Callable[..., bytes]:
-    """A packer that is made at the first launch, since a layout asks Warp for its types, which costs time."""
-    made = functools.cache(lambda: getattr(launcher, layout).packer())
-    return lambda *values: made()(*values)
 
 
 def _refuse_packing(op: str, plan: OpPlan, values: dict[str, Any], device: Any = None) -> None:

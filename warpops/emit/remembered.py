@@ -33,25 +33,3 @@ def name_given(w: OpWriter) -> str:
     given = w.text.free("given", "local")
     w.text.add(f"{given} = {tuple_of([slot.name for slot in w.plan.given_arrays])}")
     return f"*{given}"
-
-
-def try_remembered(w: OpWriter, what: str, tensors: str, values: Sequence[str], names: str, call: str) -> None:
-    """Recall a launch where one applies; what is written next, indented, is for where none does."""
-    text, first = w.text, names.partition(",")[0]
-    condition = remembered(w, what, tensors, values)
-    text.add(f"{first} = None")
-    text.add(f"if {condition}:")
-    text.add("    try:")
-    text.add(f"        {names} = {call}")
-    error = text.free("error", "local")
-    text.add(f"    except {w.use('NotRecalled')} as {error}:")
-    text.add(f"        {w.use(what)}.gave_way({text.free('memory', 'local')}, {error})")
-    text.add(f"if {first} is None:")
-
-
-def way(w: OpWriter, what: str, more: Iterable[str] = ()) -> str:
-    """The launch itself, or its raw op, where anything watches or changes dispatch."""
-    scalars = [slot for slot in w.plan.inputs if slot.role == "tensor_scalar"]
-    tensors = [*(slot.name for slot in (*w.plan.given_arrays, *scalars)), *more]
-    launch, op = w.use(f"launch_{what}"), w.use(f"{what}_op")
-    return f"({launch} if {w.use('direct')}({', '.join(tensors)}) else {op})"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 WIDTH = 120
+_PYTHONS = {*keyword.kwlist, *dir(builtins)}
 _WORD = re.compile(r"\w+")
 _BREAK = re.compile(r"(?<=,) | (?=(?:or|and|if|else) )")
 
@@ -59,7 +60,7 @@ def _parts(text: str) -> list[str]:
     parts, start, depth = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")
-        if not depth and _BREAK.match(text, at):
+        if letter == " " and not depth and _BREAK.match(text, at):
             parts.append(text[start:at])
             start = at + 1
     return [*parts, text[start:]]
@@ -82,7 +83,7 @@ class Text:
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
         self._lines: list[str] = []
-        self._indent = 0
+        self._indent, self._levels = 0, list[int]()
         self._free: dict[tuple[str, str], str] = {}
         self._lets: list[tuple[int, Sequence[str], str, bool]] = []
         """Names of the function being written that are wanted only if something says them: the line, the names, their value,
@@ -93,7 +94,7 @@ class Text:
         found = self._free.get((kind, name))
         if found is None:
             found = name
-            while found in self._taken or keyword.iskeyword(found) or hasattr(builtins, found):
+            while found in self._taken or found in _PYTHONS:
                 found += "_"
             self._free[kind, name] = found
             self._taken.add(found)
@@ -130,19 +131,22 @@ class Text:
     def blank(self) -> None:
         self._lines.append("")
 
-    @contextlib.contextmanager
-    def deeper(self, levels: int = 1) -> Iterator[None]:
-        self._indent += levels
-        yield
-        self._indent -= levels
+    def deeper(self, levels: int = 1) -> Text:
+        """For a ``with`` statement: what is written in it is so much deeper."""
+        self._levels.append(levels)
+        return self
 
-    @contextlib.contextmanager
-    def indented(self, header: str) -> Iterator[None]:
+    def indented(self, header: str) -> Text:
         """Under a header; where that is empty, where it is."""
         if header:
             self.add(header)
-        with self.deeper(bool(header)):
-            yield
+        return self.deeper(bool(header))
+
+    def __enter__(self) -> None:
+        self._indent += self._levels[-1]
+
+    def __exit__(self, *raised: object) -> None:
+        self._indent -= self._levels.pop()
 
     @contextlib.contextmanager
     def function(self, name: str, parameters: Iterable[str]) -> Iterator[None]:

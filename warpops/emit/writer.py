@@ -35,12 +35,27 @@ Key = str | tuple[str, str]
 """A constant of a remembered launch; of an array, its name and what of it."""
 
 
-class Writer:
+class Texts:
+    """Texts with the same names, each of which is written once."""
+
+    def __init__(self, op: str, plan: OpPlan, taken: Iterable[str]) -> None:
+        self.op, self.plan, self.text = op, plan, Text(taken)
+        self._texts: dict[Any, str] = {}
+
+    def once(self, write: Callable[[Any], None]) -> str:
+        """The text that a function writes, which it does once."""
+        if write not in self._texts:
+            write(self)
+            self._texts[write] = self.text.take()
+        return self._texts[write]
+
+
+class Writer(Texts):
     """Writes the launch functions of one concrete plan."""
 
     def __init__(self, op: str, plan: OpPlan, step: Step) -> None:
-        self.op, self.plan, self.step = op, plan, step
-        self.text = Text([*(slot.name for slot in plan.slots), "needs", "device"])
+        super().__init__(op, plan, [*(slot.name for slot in plan.slots), "needs", "device"])
+        self.step = step
         self.scope: dict[str, Any] = {}
         self.constants: dict[str, tuple[Key, ...]] = {}
         """What remembered launches take, by their way, after what is given."""
@@ -97,17 +112,16 @@ class Writer:
         return tuple_of([slot.name for slot in slots])
 
 
-class OpWriter:
+class OpWriter(Texts):
     """Writes what is called of one op: ``call``, ``eager`` and the autograd function."""
 
     def __init__(self, op: str, plan: OpPlan, more: tuple[str, ...] = ()) -> None:
         """``more`` are tensors that come after the op's own arguments."""
-        self.op, self.plan, self.more = op, plan, more
         names = [parameter.name for parameter in plan.parameters] + [slot.name for slot in plan.slots]
-        self.text = Text([*names, *more, "ctx", "device"])
+        super().__init__(op, plan, [*names, *more, "ctx", "device"])
+        self.more = more
         self.classname = self.text.free(plan.name, "class")
         """The autograd function's."""
-        self._texts: dict[Any, str] = {}
 
     def use(self, name: str) -> str:
         """A helper from the scope, under a name that no argument has."""
@@ -116,10 +130,3 @@ class OpWriter:
     def helpers(self) -> dict[str, str]:
         """The names of those that were used so far."""
         return self.text.names("helper")
-
-    def once(self, write: Callable[[OpWriter], None]) -> str:
-        """The text that a function writes, which it does once."""
-        if write not in self._texts:
-            write(self)
-            self._texts[write] = self.text.take()
-        return self._texts[write]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,7 +71,7 @@ def _short_keys() -> Callable[[torch.Tensor], int]:
 
 
 _keys: Callable[[torch.Tensor], int] | None = either(_short_keys, None)
-_ordinary: dict[str, frozenset[int]] = {}
+_ordinary: dict[tuple[str, bool], int] = {}
 
 
 def is_ordinary(tensor: torch.Tensor) -> bool:
@@ -81,15 +82,13 @@ def is_ordinary(tensor: torch.Tensor) -> bool:
     """
     if _keys is None or tensor.__class__ not in PLAIN:
         return False
-    kind = tensor.device.type
+    kind = tensor.device.type, tensor.is_inference()
     known = _ordinary.get(kind)
     if known is None:
-        found = []
-        for inference in (False, True):
-            with torch.inference_mode(inference):
-                found.append(_keys(torch.empty(0, device=kind)))
-        known = _ordinary[kind] = frozenset(found)
-    return _keys(tensor) in known
+        other = kind[1] != torch.is_inference_mode_enabled()  # a context that changes nothing takes time, too
+        with torch.inference_mode(kind[1]) if other else contextlib.nullcontext():
+            known = _ordinary[kind] = _keys(torch.empty(0, device=kind[0]))
+    return _keys(tensor) == known
 
 
 def direct(*tensors: torch.Tensor | None) -> bool:

@@ -211,9 +211,9 @@ def _define(operators: Registered, fill: Fill) -> Any:
         overloads, lease = fill(operators)
         operators.public = overloads[operators.name]
         operators.entries = [_entry(overload._schema) for overload in overloads.values()]
+        operators.key = operators.public._overloadname  # by which they are taken back
         for name, overload in overloads.items():
             _overloads.setdefault((namespace, name), {})[overload._overloadname] = overload
-        operators.key = operators.public._overloadname
         _entries.update(operators.entries)
         if operators.order is not None:
             same = _callable.setdefault((namespace, operators.name), [])

@@ -72,7 +72,7 @@ class TangentOp:
         self._tangents = [taken.fresh(f"tangent_{slot.name}") for slot in self._slots]
         self._register(of.overload)
         self._writer = OpWriter(self.name, plan, tuple(self._tangents))
-        found = helpers(ways) | {"public_op": self.overload, "derive": self._derive}
+        found = helpers(ways, ways.ops.forward) | {"public_op": self.overload, "derive": self._derive}
         found |= to_export(ways, Plain(self.name, overload=self.overload))
         text = self._writer.once(_write_call)
         scope = {own: found[name] for name, own in self._writer.helpers().items() if name in found}
