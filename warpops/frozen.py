@@ -19,7 +19,7 @@ def frozen(cls: type[_T]) -> type[_T]:
     What compares and hashes is compiled when it is first called: for all records that is a third of the import's time.
     """
     made = dataclass(eq=False, repr=False)(cls)
-    for name, text in {"__eq__": _EQUAL, "__hash__": _HASH}.items():
+    for name, text in {"__eq__": _EQUAL, "__hash__": _HASH, "_twin": _TWIN}.items():
         if name not in cls.__dict__:
             setattr(made, name, _at_first_call(made, name, text))
     if "__repr__" not in cls.__dict__:
@@ -31,9 +31,10 @@ def frozen(cls: type[_T]) -> type[_T]:
 def hashed(cls: type[_T]) -> type[_T]:
     """A frozen class whose values are in many sets, or hold much: each counts its hash once."""
     made: Any = frozen(cls)
+    made._hash = None
 
     def remembered(self: Any) -> int:
-        found: int | None = self.__dict__.get("_hash")
+        found: int | None = self._hash
         if found is None:
             found = self._hash = _compiled(made, _HASH)(self)
         return found
@@ -44,8 +45,8 @@ def hashed(cls: type[_T]) -> type[_T]:
 
 def replace(value: _T, /, **changes: Any) -> _T:
     """The value, with other fields."""
-    cls: Any = type(value)
-    new: _T = _compiled(cls, _TWIN)(value)
+    record: Any = value
+    new: _T = record._twin()
     for name, changed in changes.items():
         setattr(new, name, changed)
     return new

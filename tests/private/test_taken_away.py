@@ -32,6 +32,7 @@ NAMES = (
     "torch._C._increment_version",
     "torch._C.parse_schema",
     "torch._C._dispatch_find_schema_or_throw",
+    "torch._C._dispatch_has_kernel",
     "torch._check_with",
     "torch._library.simple_registry",
     "torch.library._defs",

@@ -67,19 +67,18 @@ def settle(form: Affine, facts: Facts) -> Affine | Clamped:
     return Clamped(least is not None and least >= 0, found, varies(form))
 
 
-def index_form(value: object) -> Form:
+def index_form(value: Value) -> Form:
     """The form of an index expression's value."""
-    if isinstance(value, Value):
-        return value.form if value.form is not None else Unknown("a number of any kind", varies=value.varies)
-    return Unknown("an index that can't be followed")
+    return value.form if value.form is not None else Unknown("a number of any kind", varies=value.varies)
 
 
 def indices(record: Record, array: Array, values: Sequence[Value], site: Site) -> tuple[tuple[Form, ...], Tokens]:
     """The forms of indices into an array, and what they depend on."""
-    forms = tuple(v.form if isinstance(v.form, Whole) else index_form(v) for v in values)
-    if holds_floats(array.dtype) or record.inside:
+    forms = tuple([index_form(v) for v in values])
+    tokens = NO_TOKENS.union(*[v.tokens for v in values])
+    if tokens and (record.inside or holds_floats(array.dtype)):
         stray(record, values, forms, site)
-    return forms, NO_TOKENS.union(*(v.tokens for v in values))
+    return forms, tokens
 
 
 def stray(record: Record, values: Sequence[Value], forms: Sequence[Form], site: Site) -> None:
@@ -112,6 +111,8 @@ def narrow(array: Array, forms: Sequence[Form]) -> Array:
 
 
 def pattern_of(ref: Ref, forms: Sequence[Form]) -> Pattern:
+    if not ref.view:  # all of its axes are free
+        return (*forms[: len(ref.axes)], *ref.axes[len(forms) :])
     axes = list(ref.axes)
     for axis, form in zip(ref.free, forms, strict=False):
         current = axes[axis]
@@ -128,12 +129,11 @@ def _add(
     record: Record, ref: Ref, kind: str, pattern: Pattern, site: Site, *, view: bool, possible: bool, **more: Any
 ) -> None:
     """Note an access under the conditions of where it is."""
-    state, loops, inside = record.state, tuple(record.loops), bool(record.inside)
-    if not record.silent:
-        under = (state.conditions, state.facts, loops, view or ref.view)
-        record.accesses.setdefault(
-            Access(ref.root, kind, pattern, site, *under, possible=possible, inside=inside, **more)
-        )
+    if record.silent:
+        return
+    under = (record.state.conditions, record.state.facts, tuple(record.loops), view or ref.view)
+    inside = bool(record.inside)
+    record.accesses.setdefault(Access(ref.root, kind, pattern, site, *under, possible=possible, inside=inside, **more))
 
 
 def _may_be_written(record: Record, root: str, pattern: Pattern) -> bool:
@@ -189,7 +189,9 @@ def read(
         if after:
             depends = ALL
         token = ReadOf(ref.root, after, site)
-        state.read |= {(token, tuple(_begun(form, state.facts) for form in pattern))}
+        seen = (token, tuple([_begun(form, state.facts) for form in pattern]))
+        if seen not in state.read:
+            state.read |= {seen}
         taints.add(token)
         if record.shielded:  # a gradient of the user's own may read it as well
             record.events.setdefault(token, site)
@@ -371,21 +373,19 @@ def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abst
     one = settled(one, facts | test.truth.true.facts)
     other = settled(other, facts | test.truth.false.facts)
     result = join(one, other, test.coords and not test.data)
-    if one != other:
-        result = record.needing(result, test.tokens, frame.code.site(node))
-        result = with_tokens(result, test.tokens)
-        if isinstance(result, Value):
-            result = replace(
-                result,
-                coords=result.coords or test.coords,
-                data=result.data or test.data,
-                varies=result.varies | test.varies,
-            )
+    if one == other:
+        return result
+    result = record.needing(result, test.tokens, frame.code.site(node))
+    result = with_tokens(result, test.tokens)
+    if isinstance(result, Value) and (test.coords or test.data or test.varies):
+        coords, data, varying = result.coords or test.coords, result.data or test.data, result.varies | test.varies
+        result = replace(result, coords=coords, data=data, varies=varying)
     return result
 
 
 def settled(value: Abstract, facts: Facts) -> Abstract:
     """A value on its way to where the conditions that it was made under are forgotten."""
-    if isinstance(value, Value) and isinstance(value.form, Affine):
-        return replace(value, form=settle(value.form, facts))
+    if facts and isinstance(value, Value) and isinstance(value.form, Affine):
+        form = settle(value.form, facts)
+        return value if form is value.form else replace(value, form=form)
     return value

@@ -70,7 +70,7 @@ def construct(record: Record, frame: Frame, made: Any, arguments: Arguments, nod
     if row(name).form in CASTS:
         return _cast(record, frame, name, arguments, node)
     values = _numbers(record, frame, arguments, node)
-    form = numbers.computed(values, frame.code.text(node)) if values else None
+    form = numbers.computed(values, node) if values else None
     result = numbers.mixed(values, form, type=known_type(made))
     return result if result.active else replace(result, parts=frozenset())
 
@@ -85,7 +85,7 @@ def _cast(record: Record, frame: Frame, name: str, arguments: Arguments, node: a
             value.form if value.form is not None else Unknown("a number cast to an int", value.coords, value.varies, 1)
         )
         return replace(value, active=False, form=form, const=NOTHING, type=cast_type(name))
-    form = numbers.computed((value,), frame.code.text(node))
+    form = numbers.computed((value,), node)
     active = value.active and kind != "narrow"
     return numbers.mixed((value,), form, active=active, type=cast_type(name))
 
@@ -136,7 +136,7 @@ def _where(record: Record, frame: Frame, name: str, arguments: Arguments, node: 
 
 def _bounds(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     values = _numbers(record, frame, arguments, node)
-    form = numbers.clamped(name, values, frame.code.text(node))
+    form = numbers.clamped(name, values, node)
     return numbers.differentiated(record, name, values, form, frame.code.site(node))
 
 
@@ -144,7 +144,7 @@ def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, nod
     values = _numbers(record, frame, arguments, node)
     if len(values) != 2:
         return _plain(record, frame, name, arguments, node)
-    return numbers.combine(record, name, values[0], values[1], frame.code.text(node), frame.code.site(node))
+    return numbers.combine(record, name, values[0], values[1], node, frame.code.site(node))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def _plain(
     drawn = known.writes == "state"
     if drawn:  # of the state nothing is needed: the numbers drawn have no gradient in it
         values = [replace(v, tokens=less(v.tokens, Component)) for v in values]
-    form = numbers.computed(values, frame.code.text(node))
+    form = numbers.computed(values, node)
     needed = [*values[:2], *values[3:]] if known.writes == "third" else values  # what is added to isn't needed
     result = numbers.differentiated(record, name, needed, form, site)
     if known.writes in ("state", "arguments", "results", "third"):

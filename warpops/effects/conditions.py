@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..frozen import replace
 from .facts import limits
 from .forms import NO_TRUTH, Affine, Arg, Coord, Less, Said, Shape, Size, Truth, truth_of
 from .model import Site
@@ -14,7 +13,9 @@ def compare(operator: str, left: Value, right: Value) -> Truth:
     """What a comparison says of indices."""
     a, b = left.form, right.form
     if not isinstance(a, Affine) or not isinstance(b, Affine):
-        loose = Said(loose=left.data != right.data)
+        if left.data == right.data:
+            return NO_TRUTH
+        loose = Said(loose=True)
         return Truth(Said() if operator == "==" else loose, Said() if operator == "!=" else loose)
     if operator == "<":
         return Truth(_less(a, b), _less(b, a, 1))
@@ -30,7 +31,7 @@ def compare(operator: str, left: Value, right: Value) -> Truth:
 
 
 def _less(a: Affine, b: Affine, more: int = 0) -> Said:
-    less = Less(a, replace(b, offset=b.offset + more))
+    less = Less(a, Affine(b.base, b.offset + more) if more else b)
     return Said(frozenset({less}), True, _impossible(less))
 
 

@@ -7,20 +7,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..frozen import replace
-from ..private.warp_source import lookup
+from ..private.warp_source import meaning
 from ..private.warp_types import CONDITIONAL_LOSES_LOADS
-from . import conditions, numbers, places
+from . import conditions, numbers
 from .access import as_number, chosen, number, settled
-from .chains import dotted
 from .forms import NO_TRUTH
 from .functions import call
 from .joins import join, merge, with_tokens
 from .names import as_abstract
-from .places import spread
+from .places import follow, spread
 from .record import BUDGET, Frame, OutOfBudgetError, Record
 from .state import State
-from .values import UNKNOWN, Abstract, Doubt, Element, Tuple, Value
+from .values import NOTHING, UNKNOWN, Abstract, Doubt, Element, Tuple, Value, variable
 
 OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add",
@@ -61,17 +59,12 @@ def evaluate(record: Record, frame: Frame, node: ast.AST) -> Abstract:
 
 
 def _name(record: Record, frame: Frame, node: ast.Name) -> Abstract:
-    target = getattr(node, "warp_func", None)
-    if target is not None:
-        return as_abstract(target)
     found = frame.env.get(node.id)
     if found is not None:
-        if isinstance(found, Element):
-            return as_number(record, frame, found, node)
-        return found
+        return as_number(record, frame, found, node) if isinstance(found, Element) else found
     known = record.meanings.get(node)
     if known is None:
-        outer = lookup(frame.code, node.id)
+        outer = meaning(frame.code, node)
         known = record.meanings[node] = node.id, as_abstract(outer) if outer is not None else UNKNOWN
     return known[1]
 
@@ -96,20 +89,18 @@ def _tuple(record: Record, frame: Frame, node: ast.Tuple | ast.List) -> Abstract
     return Tuple(tuple(items))
 
 
-def _chain(record: Record, frame: Frame, node: ast.Subscript | ast.Attribute) -> Abstract:
-    return places.load(record, frame, places.locate(record, frame, node), node)
-
-
 def _attribute(record: Record, frame: Frame, node: ast.Attribute) -> Abstract:
     """An attribute; what one of a module or type means is looked up once."""
     found = record.meanings.get(node)
-    if found is None or found[0] in frame.env:
-        value = _chain(record, frame, node)
-        path = dotted(node)
-        if path is not None and path.split(".")[0] not in frame.env:
-            record.meanings[node] = path.split(".")[0], value
-        return value
-    return found[1]
+    if found is not None and found[0] not in frame.env:
+        return found[1]
+    value = follow(record, frame, node)
+    base: ast.expr = node
+    while isinstance(base, ast.Attribute):
+        base = base.value
+    if isinstance(base, ast.Name) and base.id not in frame.env:
+        record.meanings[node] = base.id, value
+    return value
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -120,7 +111,7 @@ def _binary(record: Record, frame: Frame, node: ast.BinOp) -> Abstract:
     left = number(record, frame, node.left)
     right = number(record, frame, node.right)
     operator = OPERATORS.get(type(node.op), "pow")
-    return numbers.combine(record, operator, left, right, frame.code.text(node), frame.code.site(node))
+    return numbers.combine(record, operator, left, right, node, frame.code.site(node))
 
 
 def _unary(record: Record, frame: Frame, node: ast.UnaryOp) -> Abstract:
@@ -128,12 +119,11 @@ def _unary(record: Record, frame: Frame, node: ast.UnaryOp) -> Abstract:
     if isinstance(node.op, ast.USub):
         return numbers.negate(value)
     if isinstance(node.op, ast.UAdd):
-        return value
+        return variable(value)
     if isinstance(node.op, ast.Not):
-        const = not value.const if isinstance(value.const, bool) else value.const
         truth = value.truth.negated()
-        return Value(None, False, value.coords, value.data, value.tokens, const, truth, varies=value.varies)
-    return numbers.mixed((value,), numbers.computed((value,), frame.code.text(node)), active=False)
+        return Value(None, False, value.coords, value.data, value.tokens, NOTHING, truth, varies=value.varies)
+    return numbers.mixed((value,), numbers.computed((value,), node), active=False)
 
 
 def _compare(record: Record, frame: Frame, node: ast.Compare) -> Abstract:
@@ -142,30 +132,20 @@ def _compare(record: Record, frame: Frame, node: ast.Compare) -> Abstract:
     for operator, left, right in zip(node.ops, values, values[1:], strict=False):
         one = conditions.compare(_COMPARISONS.get(type(operator), "?"), left, right)
         truth = one if truth is None else conditions.both(truth, one)
-    return replace(numbers.mixed(values, None, active=False), truth=truth or NO_TRUTH)
+    return numbers.mixed(values, None, active=False, truth=truth or NO_TRUTH)
 
 
 def _boolean(record: Record, frame: Frame, node: ast.BoolOp) -> Abstract:
     """``and``, ``or``: Warp evaluates an operand only where those before it leave the matter open."""
     conjunction = isinstance(node.op, ast.And)
     result = number(record, frame, node.values[0])
+    meet = conditions.both if conjunction else conditions.either
     for operand in node.values[1:]:
-        right: list[Value] = []
-
-        def evaluate_operand(operand: ast.expr = operand, right: list[Value] = right) -> None:
-            right.append(number(record, frame, operand))
-
-        branch(
-            record,
-            frame,
-            result,
-            node,
-            evaluate_operand if conjunction else None,
-            None if conjunction else evaluate_operand,
-        )
-        combined = numbers.mixed((result, right[0]), None, active=False)
-        truths = (result.truth, right[0].truth)
-        result = replace(combined, truth=conditions.both(*truths) if conjunction else conditions.either(*truths))
+        other = functools.partial(number, record, frame, operand)
+        ways = (other, None) if conjunction else (None, other)
+        right = branch(record, frame, result, node, *ways)[0 if conjunction else 1]
+        truth = meet(result.truth, right.truth)
+        result = numbers.mixed((result, right), None, active=False, truth=truth)
     return result
 
 
@@ -173,15 +153,8 @@ def _conditional(record: Record, frame: Frame, node: ast.IfExp) -> Abstract:
     test = number(record, frame, node.test)
     if isinstance(test.const, (bool, int)):
         return evaluate(record, frame, node.body if test.const else node.orelse)
-    results: list[Abstract] = []
-    branch(
-        record,
-        frame,
-        test,
-        node,
-        lambda: results.append(evaluate(record, frame, node.body)),
-        lambda: results.append(evaluate(record, frame, node.orelse)),
-    )
+    ways = [functools.partial(evaluate, record, frame, way) for way in (node.body, node.orelse)]
+    results = branch(record, frame, test, node, *ways)
     for position, item in enumerate((node.body, node.orelse)):
         if CONDITIONAL_LOSES_LOADS and isinstance(item, ast.Subscript):
             message = (
@@ -190,7 +163,7 @@ def _conditional(record: Record, frame: Frame, node: ast.IfExp) -> Abstract:
             )
             doubt = Doubt("conditional-load", frame.code.site(node), message)
             results[position] = record.doubting(results[position], [doubt])
-    return chosen(record, frame, test, results[0], results[1], node)
+    return variable(chosen(record, frame, test, results[0], results[1], node))
 
 
 def branch(
@@ -198,12 +171,13 @@ def branch(
     frame: Frame,
     test: Value,
     node: ast.AST,
-    body: Callable[[], object] | None,
-    orelse: Callable[[], object] | None,
-) -> None:
-    """Run two branches from the same state, and meet them: state and local variables."""
+    body: Callable[[], Any] | None,
+    orelse: Callable[[], Any] | None,
+) -> list[Any]:
+    """Run two branches from the same state, and meet them: state and local variables. What the two return."""
     site = frame.code.site(node)
     before, env = record.state, frame.env
+    results: list[Any] = []
     ends: list[State] = []
     envs: list[dict[str, Abstract]] = []
     for run, holds in ((body, True), (orelse, False)):
@@ -211,8 +185,7 @@ def branch(
         state.conditions = (*before.conditions, conditions.condition_of(test, site, holds))
         state.facts = before.facts | ((test.truth.true if holds else test.truth.false).facts)
         record.state, frame.env = state, dict(env)
-        if run is not None:
-            run()
+        results.append(run() if run is not None else None)
         ends.append(record.state)
         envs.append(frame.env)
     record.state = merge(before, ends)
@@ -220,6 +193,7 @@ def branch(
         frame.env = meet_envs(record, frame, test, (envs[0], ends[0]), (envs[1], ends[1]), node)
     else:
         frame.env = envs[0] if ends[0].alive else envs[1]
+    return results
 
 
 def meet_envs(
@@ -251,7 +225,7 @@ _HANDLERS: dict[type[ast.AST], Callable[[Record, Frame, Any], Abstract]] = {
     ast.Constant: _constant,
     ast.Tuple: _tuple,
     ast.List: _tuple,
-    ast.Subscript: _chain,
+    ast.Subscript: follow,
     ast.Attribute: _attribute,
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,

@@ -14,46 +14,46 @@ class Known:
     """The closure of certain facts: the least ``w`` with ``a - b <= w``, for all that is named in them."""
 
     def __init__(self, facts: Facts, *asked: Affine) -> None:
-        edges: dict[tuple[_Node, _Node], int] = {}
+        ways: dict[_Node, dict[_Node, int]] = {None: {}}
 
         def note(a: _Node, b: _Node, most: int) -> None:
             if a != b:
-                edges[(a, b)] = min(most, edges.get((a, b), most))
+                ways[a][b] = min(most, ways[a].get(b, most))
 
-        nodes: dict[_Node, None] = {None: None}
         for fact in facts:
-            note(fact.left.base, fact.right.base, fact.right.offset - fact.left.offset - 1)
-            nodes |= {fact.left.base: None, fact.right.base: None}
-        nodes |= dict.fromkeys(form.base for form in asked)
-        waiting = list(nodes)
+            left, right = fact.left.base, fact.right.base
+            ways.setdefault(left, {})
+            ways.setdefault(right, {})
+            note(left, right, fact.right.offset - fact.left.offset - 1)
+        for form in asked:
+            ways.setdefault(form.base, {})
+        waiting = list(ways)
         while waiting:
             node = waiting.pop()
             if isinstance(node, (Coord, Shape)) or (isinstance(node, Loop) and node.nonneg):
                 note(None, node, 0)
             if isinstance(node, Loop) and node.upper is not None:
                 note(node, node.upper.base, node.upper.offset - 1)
-                if node.upper.base not in nodes:
-                    nodes[node.upper.base] = None
+                if node.upper.base not in ways:
+                    ways[node.upper.base] = {}
                     waiting.append(node.upper.base)
-        for via in nodes:
-            for a in nodes:
-                first = edges.get((a, via))
+        for via, onward in ways.items():
+            for a, way in ways.items():
+                first = way.get(via)
                 if first is None:
                     continue
-                for b in nodes:
-                    second = edges.get((via, b))
-                    if second is not None:
-                        if a == b and first + second < 0:
-                            edges[(a, a)] = -1
-                        else:
-                            note(a, b, first + second)
-        self._edges = edges
-        self.possible = not any(a == b for a, b in edges)
+                for b, second in onward.items():
+                    if a != b:
+                        way[b] = min(first + second, way.get(b, first + second))
+                    elif first + second < 0:
+                        way[a] = -1
+        self._ways = ways
+        self.possible = not any(a in way for a, way in ways.items())
         """False where the facts contradict each other: no thread gets there."""
 
     def most(self, a: _Node, b: _Node) -> int | None:
         """The least known ``w`` with ``a - b <= w``."""
-        return 0 if a == b else self._edges.get((a, b))
+        return 0 if a == b else self._ways.get(a, {}).get(b)
 
     def less(self, left: Affine, right: Affine) -> bool:
         """Whether ``left < right`` surely holds."""
@@ -67,9 +67,8 @@ class Known:
 
     def pinned(self, node: Base) -> bool:
         """Whether there is but one value that the number can have."""
-        return any(
-            a == node and w + back <= 0 for (a, b), w in self._edges.items() if (back := self.most(b, a)) is not None
-        )
+        known = self._ways.get(node, {}).items()
+        return any(w + back <= 0 for b, w in known if (back := self.most(b, node)) is not None)
 
 
 @lru_cache(4096)

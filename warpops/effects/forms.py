@@ -6,9 +6,11 @@ print. Joining two different forms never yields an exact one.
 
 from __future__ import annotations
 
+import ast
+from functools import cached_property
 from typing import TypeAlias
 
-from ..frozen import frozen, replace
+from ..frozen import frozen, hashed, replace
 
 Coordinates: TypeAlias = frozenset[int]
 """The coordinates of ``wp.tid()`` that something may depend on."""
@@ -89,7 +91,7 @@ class Earlier:
 Base: TypeAlias = Coord | Shape | Arg | Flag | Loop | Earlier
 
 
-@frozen
+@hashed
 class Affine:
     """``base + offset``; a literal where ``base`` is None."""
 
@@ -162,6 +164,31 @@ class Window:
 Known: TypeAlias = Scaled | Mirrored | Residue | Window
 
 
+class Computed:
+    """The reason of a number that an expression computes: its text is written when it is asked for."""
+
+    def __init__(self, of: ast.AST | str) -> None:
+        self.of = of
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Computed) or type(self.of) is not type(other.of):
+            return False
+        return self.of is other.of or self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(type(self.of))
+
+    def __str__(self) -> str:
+        return f"computed: {self.text}"
+
+    @cached_property
+    def text(self) -> str:
+        try:
+            return self.of if isinstance(self.of, str) else ast.unparse(self.of)
+        except (ValueError, RecursionError, TypeError):
+            return "?"
+
+
 @frozen
 class Unknown:
     """An index that can't be followed, and why. ``derived``: computed from coordinates alone.
@@ -169,7 +196,7 @@ class Unknown:
     ``merges`` counts what may well make one index of different coordinates, ``i // 2``, ``ix[i]``: 2 for more.
     """
 
-    reason: str
+    reason: str | Computed
     derived: bool = False
     varies: Coordinates = ALL
     merges: int = 0
@@ -252,6 +279,8 @@ def join_forms(a: Form | None, b: Form | None, sure: bool = False) -> Form | Non
     both = varies(a) | varies(b)
     for form in (a, b):
         if isinstance(form, Unknown):
+            if form.varies == both and form.values_of is None and form.known is None:
+                return form
             return replace(form, varies=both, values_of=None, known=None)
     return Unknown("an index with more than one definition", derived=True, varies=both)
 

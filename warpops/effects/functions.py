@@ -48,6 +48,7 @@ from .values import (
     merged,
     tokens_of,
     traces_of,
+    variable,
     without_tokens,
 )
 from .wholes import parameters_as_wholes
@@ -256,10 +257,8 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     for name, (value, argument) in bound.items():
         if name in references and argument is not None:
             env[name] = _by_reference(record, frame, value, argument)
-        elif isinstance(value, Value) and value.const is not NOTHING and not isinstance(value.const, (int, float)):
-            env[name] = replace(value, const=NOTHING)
         else:
-            env[name] = replace(value, const=NOTHING) if isinstance(value, Value) else value
+            env[name] = variable(value)
     callee = Frame(code_of(function), record.path(frame, node, function), env, references)
     parameters_as_wholes(record, callee, env.keys() - references)
     for name in callee.code.looped & env.keys():
@@ -291,7 +290,7 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     if callee.lost is not None:
         result = record.doubting(result, [callee.lost])
     # Replaying the call gives the right result, whatever loops are inside.
-    return without_tokens(result, (Carried, Component, Held, LocalArrayRead), callee.id)
+    return variable(without_tokens(result, (Carried, Component, Held, LocalArrayRead), callee.id))
 
 
 def _by_reference(record: Record, frame: Frame, value: Abstract, node: ast.expr) -> Abstract:

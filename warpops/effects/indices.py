@@ -13,6 +13,7 @@ from .forms import (
     Affine,
     Arg,
     Clamped,
+    Computed,
     Coord,
     Facts,
     Form,
@@ -152,8 +153,8 @@ class _Axis:
                 window = form.known
                 self.windows[window.coordinate.axis, window.offset, _length(window.length)] = None
             self.offset = self.offset or form.derived
-            reason = form.reason if form.reason.startswith("computed") else f"indexed by {form.reason}"
-            self.uncovered[f"{reason} {line}"] = None
+            by = "" if isinstance(form.reason, Computed) else "indexed by "
+            self.uncovered[f"{by}{form.reason} {line}"] = None
         elif access.view:
             self.uncovered[f"touched as a whole, a slice or a tile {line}"] = None
 

@@ -8,6 +8,7 @@ from ..frozen import replace
 from .forms import Affine, Earlier, Form, Loop, Size, Whole, join_forms, varies
 from .state import Pattern, State, Written, _Place
 from .values import (
+    NOTHING,
     UNKNOWN,
     Abstract,
     Array,
@@ -137,7 +138,7 @@ def join(a: Abstract | None, b: Abstract | None, sure: bool = False) -> Abstract
     if isinstance(a, Value) and isinstance(b, Value):
         trace = merged((*traces_of(a), *traces_of(b)))
         if a == b:
-            return replace(a, trace=trace)
+            return replace(a, const=NOTHING, trace=trace)
         return Value(
             form=join_forms(a.form, b.form, sure),
             active=a.active or b.active,

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from .names import Code
+from .reading import added_to
 from .record import Frame, Record, RunTimeLoop
 from .values import PLAIN, Abstract, Array, Doubt, Held, Struct, Through, Value, is_active, tokens_of
 
@@ -73,7 +74,7 @@ def _is_in_order(record: Record, frame: Frame, node: ast.For | ast.While, loop: 
     reads: set[ast.AST] = set()
     for one in (inner for statement in node.body for inner in ast.walk(statement)):
         if isinstance(one, (ast.Assign, ast.AugAssign)):
-            own = _added_to(one)
+            own = added_to(one)
             while isinstance(own, (ast.Subscript, ast.Attribute)):
                 own = own.value
             if own is not None:
@@ -90,14 +91,3 @@ def _is_stored(node: ast.AST, names: set[str]) -> bool:
     if not isinstance(node, (ast.Name, ast.Subscript, ast.Attribute)) or not isinstance(node.ctx, ast.Store):
         return False
     return not isinstance(node, ast.Name) or node.id in names
-
-
-def _added_to(statement: ast.Assign | ast.AugAssign) -> ast.expr | None:
-    """The ``s`` of ``s += a``, and that on the right of ``s = s + a`` and ``s = a + s``."""
-    if isinstance(statement, ast.AugAssign):
-        return statement.target if isinstance(statement.op, (ast.Add, ast.Sub)) else None
-    value, target = statement.value, statement.targets[0]
-    if not isinstance(target, ast.Name) or not isinstance(value, ast.BinOp):
-        return None
-    terms = {ast.Add: [value.left, value.right], ast.Sub: [value.left]}.get(type(value.op), [])
-    return next((term for term in terms if isinstance(term, ast.Name) and term.id == target.id), None)

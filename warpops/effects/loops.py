@@ -161,16 +161,13 @@ def _run(
         return
     heads, record.heads, record.settling = record.heads, {}, True
     before, env, returns, mark = record.state, frame.env, len(frame.returns), record.mark()
-    for attempt in range(MAX_PASSES):
+    for _ in range(MAX_PASSES):
         record.state, frame.env = before, env
         record.forget(mark)
         del frame.returns[returns:]
-        # Much is new to the first pass. One that tells nothing new is the last.
-        record.moved, record.rough = False, attempt == 0
-        record.silent += record.rough
+        record.moved = False
         turn()
-        record.silent -= record.rough
-        if attempt and not record.moved:
+        if not record.moved:
             break
     record.heads, record.settling = heads, False
 
@@ -220,11 +217,15 @@ def _turn(
     grown = {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()}
     written = head.written | leave_loop(end.written - before.written, loop, again=True)
     read = head.read | leave_loop(end.read - before.read, loop, again=True)
-    # Where nothing is written, it doesn't matter what was read.
-    if (grown, turns, written, read if written else head.read) != (head.env, head.turns, head.written, head.read):
-        record.moved = True
+    more = [n for n, v in grown.items() if v != head.env[n]]
+    sums = [n for n in more if n not in body.read and _is_sum(head.env[n], frame.env[n])]
+    # What was written matters to what is read of the same array, and the other way round.
+    both = {array for array, _ in written} & {token.array for token, _ in read}
+    around = (both and (written, read) != (head.written, head.read)) or (grown and turns != head.turns)
+    if more or around:
         head.grown += 1
         head.env = grown if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.items()}
+        record.moved |= bool(around) or sums != more
     head.turns, head.written, head.read = turns, written, read
     for n, trace in traces.items():
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
@@ -242,6 +243,15 @@ def _turn(
     )
     variables_behind(frame, outer, carried, head.turns)
     record.state = state
+
+
+def _is_sum(head: Abstract, end: Abstract) -> bool:
+    """Whether a number that a loop's body adds to, and doesn't read, is at a turn's end what it is at the end of all turns."""
+    if not isinstance(head, Value) or not isinstance(end, Value) or head.type is not end.type:
+        return False
+    form = end.form
+    said = isinstance(form, Unknown) and form.varies == end.varies and (form.derived or not end.coords)
+    return not isinstance(form, Unknown) or (said and form.stride is None)
 
 
 def _turns(code: Code, node: _Loop, index: dict[str, Abstract]) -> Coordinates:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import types
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 import warp as wp
@@ -31,11 +29,11 @@ from ..private.warp_types import (
     is_struct,
     known_type,
 )
-from .chains import last_name, root
 from .forms import ALL, NONE, Affine, Arg, Unknown, Whole, truth_of
 from .model import Site
+from .reading import Body, Reader
 from .tables import row
-from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Text, Value
+from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value, variable
 
 _T = TypeVar("_T")
 _N = TypeVar("_N", bound=ast.AST | tuple[ast.stmt, ...])
@@ -48,144 +46,6 @@ def is_random(name: str) -> bool:
 
 def advances_query(name: str) -> bool:
     return "query" in name and name.endswith("_next")
-
-
-@dataclass
-class Body:
-    """What the text of a loop's body says, or of a whole function's."""
-
-    bound: set[str] = field(default_factory=set)
-    parts: set[str] = field(default_factory=set)
-    """Names of which a component, element or field is assigned."""
-    updated: set[str] = field(default_factory=set)
-    """Names of arrays, or of what holds them, that builtins write to."""
-    drawn: set[str] = field(default_factory=set)
-    """Names of what may be the state of random numbers, which drawing one changes."""
-    exits: set[type[ast.AST]] = field(default_factory=set)
-    """``break``, ``continue`` and ``return``, those of loops inside too."""
-    static: bool = False
-    """It, or the loop's head, has ``wp.static`` expressions that wait for a loop's variable."""
-
-    @property
-    def assigned(self) -> set[str]:
-        return self.bound | self.parts
-
-    def add(self, other: Body) -> None:
-        self.bound |= other.bound
-        self.parts |= other.parts
-        self.drawn |= other.drawn
-        self.updated |= other.updated
-        self.exits |= other.exits
-        self.static |= other.static
-
-
-@functools.cache
-def _children(kind: Any) -> tuple[str, ...]:
-    """The fields of a node of this type that names may be in."""
-    return tuple(name for name in kind._fields if name not in ("ctx", "op", "ops", "id", "attr", "arg", "type_comment"))
-
-
-class Reader(ast.NodeVisitor):
-    """Reads a function's text, once."""
-
-    def __init__(self, body: Iterable[ast.stmt]) -> None:
-        self.here = Body()
-        self.loops: dict[ast.AST, Body] = {}
-        self.last_reads: dict[str, int] = {}
-        for statement in body:
-            self.visit(statement)
-
-    def found(self) -> dict[str, Any]:
-        """What ``Code`` keeps of it."""
-        return {
-            "bound": frozenset(self.here.bound),
-            "stored_into": frozenset(self.here.parts),
-            "changed": frozenset(self.here.parts | self.here.drawn),
-            "written": frozenset(self.here.parts | self.here.updated),
-            "looped": frozenset().union(*(loop.assigned for loop in self.loops.values())),
-            "last_reads": self.last_reads,
-            "loops": self.loops,
-        }
-
-    def generic_visit(self, node: ast.AST) -> None:
-        kind: Any = type(node)
-        for name in _children(kind):
-            child = getattr(node, name, None)
-            for one in child if isinstance(child, list) else (child,):
-                if isinstance(one, ast.Name):
-                    self.visit_Name(one)
-                elif isinstance(one, ast.AST) and not isinstance(one, ast.Constant):
-                    self.visit(one)
-
-    def visit(self, node: ast.AST) -> None:
-        kind: Any = type(node)
-        _VISITS.get(kind, Reader.generic_visit)(self, node)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Store):
-            self.here.bound.add(node.id)
-        else:
-            self.last_reads[node.id] = max(node.lineno, self.last_reads.get(node.id, 0))
-
-    def visit_Subscript(self, node: ast.Subscript | ast.Attribute) -> None:
-        variable = root(node) if isinstance(node.ctx, ast.Store) else None
-        if variable is not None:
-            self.here.parts.add(variable)
-        self.generic_visit(node)
-
-    visit_Attribute = visit_Subscript  # noqa: N815
-
-    def visit_Expr(self, node: ast.Expr) -> None:
-        store = setter_as_store(node)
-        if store is not None:
-            self.visit(store.targets[0])
-        self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        name = last_name(node.func)
-        if name == "static":
-            self.here.static = True
-        elif node.args and isinstance(node.args[0], ast.Name) and is_random(name):
-            self.here.drawn.add(node.args[0].id)
-        elif len(node.args) > 2 and isinstance(node.args[2], ast.Name) and row(name).writes == "third":
-            self.here.parts.add(node.args[2].id)
-        elif node.args and name.startswith(("atomic_", "tile_atomic_", "tile_store")):
-            variable = root(node.args[0])
-            if variable is not None:
-                self.here.updated.add(variable)
-        self.generic_visit(node)
-
-    def visit_Break(self, node: ast.AST) -> None:
-        self.here.exits.add(type(node))
-
-    visit_Continue = visit_Break  # noqa: N815
-
-    def visit_Return(self, node: ast.Return) -> None:
-        self.here.exits.add(ast.Return)
-        self.generic_visit(node)
-
-    def visit_For(self, node: ast.For | ast.While) -> None:
-        around, self.here = self.here, Body()
-        for part in (node.target, node.iter) if isinstance(node, ast.For) else (node.test,):
-            self.visit(part)
-        head, self.here = self.here, Body()
-        for statement in node.body:
-            self.visit(statement)
-        around.add(head)
-        around.add(self.here)
-        self.here.static |= head.static
-        self.loops[node], self.here = self.here, around
-        for statement in node.orelse:
-            self.visit(statement)
-
-    visit_While = visit_For  # noqa: N815
-
-
-_VISITS: dict[Any, Callable[[Reader, Any], None]] = {
-    getattr(ast, name.removeprefix("visit_")): visit
-    for name, visit in vars(Reader).items()
-    if name.startswith("visit_")
-}
 
 
 @dataclass
@@ -246,16 +106,6 @@ class Code:
             found = self.answers[key] = question(node)
         return found
 
-    def text(self, node: ast.AST) -> Text:
-        return partial(self.ask, _unparsed, node)
-
-
-def _unparsed(node: ast.AST) -> str:
-    try:
-        return ast.unparse(node)
-    except (ValueError, RecursionError, TypeError):
-        return "?"
-
 
 _codes: weakref.WeakKeyDictionary[Any, Code] = weakref.WeakKeyDictionary()
 
@@ -286,22 +136,6 @@ def with_body(code: Code, body: Sequence[ast.stmt]) -> Code:
     return dataclasses.replace(code, body=tuple(body), **Reader(body).found())
 
 
-_SETTERS = {"transform_set_translation": "p", "transform_set_rotation": "q"}
-
-
-def setter_as_store(node: ast.Expr) -> ast.Assign | None:
-    """``wp.transform_set_rotation(t, q)`` as the store that it is, ``t.q = q``; None for any other statement."""
-    call = node.value
-    if not isinstance(call, ast.Call):
-        return None
-    part = _SETTERS.get(last_name(call.func))
-    given = [*call.args, *(keyword.value for keyword in sorted(call.keywords, key=lambda k: k.arg != "xform"))]
-    if part is None or len(given) != 2:
-        return None
-    store = ast.Assign([ast.Attribute(given[0], part, ast.Store())], given[1])
-    return ast.fix_missing_locations(ast.copy_location(store, node))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Types
 
@@ -310,12 +144,12 @@ def struct_field(value: Struct, name: str) -> Abstract:
     """A field of a struct value."""
     if name in value.fields:
         found: Abstract = value.fields[name]
-        return found
-    variable = getattr(value.type, "vars", {}).get(name)
-    if variable is None:
+        return variable(found)
+    declared = getattr(value.type, "vars", {}).get(name)
+    if declared is None:
         return Value(Unknown(f"the field '{name}'"), active=True, data=True, varies=ALL)
     path = f"{value.path}.{name}" if value.path is not None else None
-    return of_type(path, variable.type)
+    return of_type(path, declared.type)
 
 
 def of_type(path: str | None, warp_type: Any) -> Abstract:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from .forms import (
     Affine,
     Arg,
     Clamped,
+    Computed,
     Coord,
     Form,
     Known,
@@ -24,6 +26,7 @@ from .forms import (
     Residue,
     Scaled,
     Shape,
+    Truth,
     Unknown,
     Window,
     bare_coordinate,
@@ -34,7 +37,7 @@ from .forms import (
 from .model import Site
 from .record import Record
 from .tables import Row, row
-from .values import NO_TOKENS, NOTHING, Doubt, Text, Tokens, Trace, Value, merged
+from .values import NO_TOKENS, NOTHING, Doubt, Tokens, Trace, Value, merged
 
 
 def mixed(
@@ -43,34 +46,36 @@ def mixed(
     *,
     active: bool | None = None,
     type: Any = None,
+    truth: Truth = NO_TRUTH,
     trace: Trace | None = None,
 ) -> Value:
-    """A value computed from others, with the given form, and how it came about if that is more than from them."""
+    """A value computed from others, with the given form; ``trace`` is what is more in how it came about."""
     flows = coords = data = False
     tokens, varying = NO_TOKENS, NONE
     traces: list[Trace] = []
     for v in values:
         coords = coords or v.coords
         data = data or v.data
-        tokens = tokens | v.tokens if v.tokens else tokens
-        varying = varying | v.varies if v.varies else varying
+        if v.tokens:
+            tokens = tokens | v.tokens if tokens else v.tokens
+        if v.varies:
+            varying = varying | v.varies if varying else v.varies
         if v.active:
             flows = True
             if v.trace is not None:
                 traces.append(v.trace)
-    return Value(
-        form,
-        flows if active is None else active,
-        coords,
-        data,
-        tokens,
-        varies=varying,
-        type=type,
-        trace=trace or (merged(traces) if traces else None),
-    )
+    source = merged(traces) if traces else None
+    if trace is None:
+        trace = source
+    elif source is not None:
+        trace.sources.append(source)
+    flows = flows if active is None else active
+    return Value(form, flows, coords, data, tokens, NOTHING, truth, None, varying, type, trace)
 
 
-def computed(values: Sequence[Value], text: Text, *, merges: bool = False, known: Known | None = None) -> Unknown:
+def computed(
+    values: Sequence[Value], of: ast.AST | str, *, merges: bool = False, known: Known | None = None
+) -> Unknown:
     """The form of a number that isn't affine: the first reason of its operands, or its own text."""
     both, count, derived = NONE, int(merges), False
     first: Unknown | None = None
@@ -83,31 +88,36 @@ def computed(values: Sequence[Value], text: Text, *, merges: bool = False, known
         elif isinstance(form, Clamped):
             count += 1
         derived = derived or value.coords
-        both = both | value.varies if value.varies else both
+        if value.varies:
+            both = both | value.varies if both else value.varies
     count = min(count, 2)
     if first is None:
-        return Unknown(f"computed: {text()}", derived, both, count, known=known)
-    return Unknown(first.reason, False, both, count, first.stride, known=known)
+        return Unknown(Computed(of), derived, both, count, known=known)
+    if first.merges == count and first.varies == both and first.known is known and first.values_of is None:
+        return first
+    return Unknown(first.reason, False, both, count, first.stride, None, known)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Operators
 
 
-def combine(record: Record, operator: str, left: Value, right: Value, text: Text, site: Site) -> Value:
+def combine(record: Record, operator: str, left: Value, right: Value, node: ast.AST, site: Site) -> Value:
     """``left <operator> right`` by the name that Warp has for the operator."""
-    form: Form | None
-    if operator in ("add", "sub"):
-        form = _sum(left.form, right.form, -1 if operator == "sub" else 1)
-    elif operator == "mul":
-        form = _product(left.form, right.form)
-    elif operator == "mod":
-        form = _modulo(left, right.form)
-    else:
-        form = None
+    a, b = left.form, right.form
+    form: Form | None = None
+    known: Known | None = None
+    if _says(a) or _says(b):
+        if operator in ("add", "sub"):
+            form = _sum(a, b, -1 if operator == "sub" else 1)
+        elif operator == "mul":
+            form = _product(a, b)
+        elif operator == "mod":
+            form = _modulo(left, b)
+        if form is None:
+            known = _known(operator, a, b)
     if form is None:
-        known = _known(operator, left.form, right.form)
-        form = computed((left, right), text, merges=row(operator).merges, known=known)
+        form = computed((left, right), node, merges=row(operator).merges, known=known)
     return differentiated(record, operator, (left, right), form, site)
 
 
@@ -122,49 +132,53 @@ def _asked(name: str, types: tuple[Any, ...]) -> tuple[Row, Overload, bool | Non
 def differentiated(record: Record, name: str, values: Sequence[Value], form: Form | None, site: Site) -> Value:
     """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
     known, found, active = _asked(name, tuple([v.type for v in values]))
-    if record.rough or active is not None or not any(v.active for v in values):
-        return mixed(values, form, active=active, type=found.returns)
-    left_out = len(values) if known.left_out is None else known.left_out
-    doubts = []
+    trace = None
+    if active is None and not record.rough:
+        for v in values:
+            if v.active:
+                trace = _taken(record, name, known, found, values, site)
+                break
+    return mixed(values, form, active=active, type=found.returns, trace=trace)
+
+
+def _taken(record: Record, name: str, known: Row, found: Overload, values: Sequence[Value], site: Site) -> Trace | None:
+    """What Warp's adjoint of a builtin takes, of which one argument is active at least; None where that is nothing."""
+    doubts: tuple[Doubt, ...] = ()
+    left_out = known.left_out
     if not found.differentiable and not known.shares:
-        doubts.append(no_adjoint(name, site))
-    elif left_out < len(values) and values[left_out].active:
+        doubts = (no_adjoint(name, site),)
+    elif left_out is not None and left_out < len(values) and values[left_out].active:
         message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
-        doubts.append(Doubt("no-adjoint", site, message))
+        doubts = (Doubt("no-adjoint", site, message),)
     if doubts and known.rewritten:
         record.remainders.add((site.file, site.line, site.column))
-        doubts = [replace(doubt, kind="remainder") for doubt in doubts]
+        doubts = (replace(doubts[0], kind="remainder"),)
     if record.shielded:
-        return mixed(values, form, type=found.returns)
-    trace = merged([v.trace for v in values if v.active])
-    if doubts:
-        trace = Trace([trace] if trace is not None else [], doubts=tuple(doubts))
-    tokens = needed(name, values)
-    if tokens:
-        trace = record.needs(trace, tokens, site)
-    return mixed(values, form, type=found.returns, trace=trace)
+        return None
+    tokens = needed(known, values)
+    if not tokens:
+        return Trace([], doubts=doubts) if doubts else None
+    trace = record.needs(None, tokens, site)
+    trace.doubts = doubts
+    return trace
 
 
 def no_adjoint(name: str, site: Site) -> Doubt:
     return Doubt("no-adjoint", site, f"Warp has no adjoint for wp.{name}, so that no gradient passes it")
 
 
-def needed(name: str, values: Sequence[Value]) -> Tokens:
+def needed(known: Row, values: Sequence[Value]) -> Tokens:
     """What Warp's adjoint of a builtin needs to know of its arguments, of which one is active at least."""
-    needs = row(name).needs
-    if needs == "nothing":
+    if known.needs == "nothing":
         return NO_TOKENS
-    if len(values) == 2 and needs == "others" and values[0] is not values[1]:
+    if len(values) == 2 and known.needs in ("others", "divisor"):
         one, other = values
-        if one.active and other.active:
-            return one.tokens | other.tokens
-        return other.tokens if one.active else one.tokens
+        tokens = other.tokens if one.active or known.needs == "divisor" else NO_TOKENS
+        return tokens | one.tokens if other.active and one.tokens else tokens
     found = values
-    if needs == "others" or (needs == "divisor" and len(values) == 2):
-        found = [v for v in values if any(other.active for other in values if other is not v)]
-        if (needs == "divisor" and values[1].active) or values[0] is values[1]:
-            found.append(values[1])
-    return NO_TOKENS.union(*(v.tokens for v in found))
+    if known.needs == "others":
+        found = [v for i, v in enumerate(values) if any(other.active for other in (*values[:i], *values[i + 1 :]))]
+    return NO_TOKENS.union(*[v.tokens for v in found])
 
 
 def _sum(a: Form | None, b: Form | None, sign: int) -> Form | None:
@@ -190,7 +204,7 @@ def _product(a: Form | None, b: Form | None) -> Form | None:
 
 def _known(operator: str, a: Form | None, b: Form | None) -> Known | None:
     """What is known of a number that isn't affine, of a coordinate and literals."""
-    if operator not in _KNOWING or not (_says(a) or _says(b)):
+    if operator not in _KNOWING:
         return None
     if operator == "mul" and literal(a) is not None:
         a, b = b, a
@@ -225,8 +239,10 @@ _KNOWING = frozenset({"add", "sub", "mul", "floordiv", "mod"})
 
 
 def _says(form: Form | None) -> bool:
-    """Whether something may be known of a number."""
-    return isinstance(form, Affine) or (isinstance(form, Unknown) and form.known is not None)
+    """Whether something may be known of a number made of it."""
+    if isinstance(form, Unknown):
+        return form.known is not None or form.stride is not None
+    return isinstance(form, Affine)
 
 
 def _as_scaled(form: Form | None) -> Scaled | None:
@@ -249,7 +265,7 @@ def negate(value: Value) -> Value:
     const = -value.const if isinstance(value.const, (int, float)) and not isinstance(value.const, bool) else NOTHING
     form: Form | None = Affine(None, -number) if number is not None else None
     if form is None:
-        form = computed((value,), lambda: "a negated number")
+        form = computed((value,), "a negated number")
     return replace(value, form=form, const=const, truth=NO_TRUTH, parts=None)
 
 
@@ -257,7 +273,7 @@ def negate(value: Value) -> Value:
 # Builtins that keep an index in bounds
 
 
-def clamped(name: str, values: Sequence[Value], text: Text) -> Form:
+def clamped(name: str, values: Sequence[Value], node: ast.AST) -> Form:
     """``min``, ``max`` and ``clamp`` of indices."""
     form: Form | None = None
     forms = [v.form for v in values]
@@ -269,7 +285,7 @@ def clamped(name: str, values: Sequence[Value], text: Text) -> Form:
             form = Clamped(True, frozenset({_after(forms[2])}))
     if isinstance(form, Clamped):
         form = replace(form, varies=NONE.union(*(v.varies for v in values)), turns=None)
-    return form if form is not None else computed(values, text, merges=True)
+    return form if form is not None else computed(values, node, merges=True)
 
 
 def _after(form: Affine) -> Affine:

@@ -34,6 +34,7 @@ from .values import (
     Tuple,
     Value,
     less,
+    variable,
 )
 
 
@@ -62,35 +63,31 @@ def locate(record: Record, frame: Frame, node: ast.expr) -> Place:
         place = Place(found.array, found.forms, found.component)
     else:
         place = Place(None, value=found if found is not None else record.evaluate(record, frame, base))
-    pending: list[ast.expr] = []
+    pending: list[ast.expr] = []  # consecutive subscripts of an array are one: Warp flattens ``x[i][j]``
     for link in reversed(chain):
-        place, pending = _step(record, frame, place, link, pending)
+        if isinstance(link, ast.Attribute):
+            place, pending = _finish(record, frame, place, pending, link), []
+            if place.array is not None:
+                place = _element_field(place, link.attr)
+            else:
+                place = Place(None, value=_attribute(record, frame, place.value, link), part=link.attr)
+            continue
+        elements = _elements(link)
+        if place.array is not None:
+            place = _component(record, frame, place, elements, link)
+        elif isinstance(place.value, Array):
+            pending, ndim = [*pending, *elements], place.value.ndim
+            if ndim and len(pending) >= ndim:
+                place, rest, pending = _finish(record, frame, place, pending[:ndim], link), pending[ndim:], []
+                if rest and place.array is not None:
+                    place = _component(record, frame, place, rest, link)
+        else:
+            place = _part(record, frame, place.value, elements, link)
     return _finish(record, frame, place, pending, node)
 
 
-def _step(
-    record: Record, frame: Frame, place: Place, link: ast.Subscript | ast.Attribute, pending: list[ast.expr]
-) -> tuple[Place, list[ast.expr]]:
-    """One subscript or attribute. Consecutive subscripts of an array are one: Warp flattens ``x[i][j]``."""
-    if isinstance(link, ast.Subscript):
-        elements = list(link.slice.elts) if isinstance(link.slice, ast.Tuple) else [link.slice]
-        if place.array is None and isinstance(place.value, Array):
-            pending = [*pending, *elements]
-            ndim = place.value.ndim
-            if ndim and len(pending) >= ndim:
-                place = _finish(record, frame, place, pending[:ndim], link)
-                rest = pending[ndim:]
-                if rest and place.array is not None:
-                    place = _component(record, frame, place, rest, link)
-                return place, []
-            return place, pending
-        if place.array is not None:
-            return _component(record, frame, place, elements, link), []
-        return _part(record, frame, place, elements, link), []
-    place = _finish(record, frame, place, pending, link)
-    if place.array is not None:
-        return _element_field(place, link.attr), []
-    return Place(None, value=_attribute(record, frame, place.value, link), part=link.attr), []
+def _elements(node: ast.Subscript) -> list[ast.expr]:
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
 def _finish(record: Record, frame: Frame, place: Place, pending: list[ast.expr], node: ast.AST) -> Place:
@@ -103,7 +100,7 @@ def _finish(record: Record, frame: Frame, place: Place, pending: list[ast.expr],
     if not array.ndim:
         # The rank is unknown: it may be an element, a view, or a vector's component.
         return Place(replace(array, ndim=len(forms)), forms, True, tokens)
-    if len(forms) < array.ndim or any(isinstance(form, Whole) for form in forms):
+    if len(forms) < array.ndim or Whole in map(type, forms):
         return Place(None, value=with_tokens(access.narrow(array, forms), tokens))
     return Place(array, forms, False, tokens)
 
@@ -112,8 +109,8 @@ def _index(record: Record, frame: Frame, node: ast.expr) -> Value:
     if not isinstance(node, ast.Slice):
         return access.number(record, frame, node)
     bounds = [access.number(record, frame, n) for n in (node.lower, node.upper, node.step) if n is not None]
-    tokens: Tokens = frozenset().union(*(b.tokens for b in bounds)) if bounds else NO_TOKENS
-    return Value(Whole(bool(bounds), NONE.union(*(b.varies for b in bounds))), tokens=tokens)
+    tokens = NO_TOKENS.union(*[b.tokens for b in bounds])
+    return Value(Whole(bool(bounds), NONE.union(*[b.varies for b in bounds])), tokens=tokens)
 
 
 def _component(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr], node: ast.AST) -> Place:
@@ -142,16 +139,17 @@ def _element_field(place: Place, name: str) -> Place:
     return replace(place, array=replace(place.array, dtype=variable.type), component=True)
 
 
-def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr], link: ast.Subscript) -> Place:
+def _part(
+    record: Record, frame: Frame, value: Abstract | None, indices: Sequence[ast.expr], link: ast.Subscript
+) -> Place:
     """A part of a local value: a component, an element of a tuple, a length of ``x.shape``."""
-    value = place.value
     if isinstance(value, Object) and getattr(value.value, "__name__", "") == "adjoint":
         record.opaque.setdefault(frame.code.site(link))
         return Place(None, value=UNKNOWN)
     values = [_index(record, frame, element) for element in indices]
     literals = tuple([literal(v.form) for v in values])
     if isinstance(value, Tuple) and literals[0] is not None and -len(value.items) <= literals[0] < len(value.items):
-        return Place(None, value=value.items[literals[0]])
+        return Place(None, value=variable(value.items[literals[0]]))
     if isinstance(value, Shapes):
         if literals[0] is None:
             return Place(None, value=Value(Unknown("a length that can't be followed", varies=NONE)))
@@ -162,10 +160,10 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
         except Exception:  # whatever the object's own subscript raises
             return Place(None, value=UNKNOWN)
     current = access.as_number(record, frame, value if value is not None else UNKNOWN, link)
-    if None not in literals and not any(v.tokens for v in values):
+    tokens = NO_TOKENS.union(*[v.tokens for v in values])
+    if None not in literals and not tokens:
         return Place(None, value=_extracted(current, NO_TOKENS, len(indices)), part=literals)
-    tokens: Tokens = frozenset().union(*(v.tokens for v in values))
-    if holds_floats(current.type):
+    if tokens and holds_floats(current.type):
         access.stray(record, values, [access.index_form(v) for v in values], frame.code.site(link))
     loops = tuple(v.form.base if isinstance(v.form, Affine) and v.form.base else None for v in values)
     exact = all(n is not None or loop is not None for n, loop in zip(literals, loops, strict=True))
@@ -176,13 +174,11 @@ def _part(record: Record, frame: Frame, place: Place, indices: Sequence[ast.expr
 
 def _extracted(value: Value, tokens: Tokens = NO_TOKENS, indices: int = 1) -> Value:
     """A copy of a component: later stores into the vector don't reach it."""
-    kept = less(value.tokens, Component)
+    kept = less(value.tokens, Component) if value.tokens else NO_TOKENS
     kept = kept | tokens if tokens else kept
-    form = (
-        value.form
-        if isinstance(value.form, Unknown)
-        else Unknown("a component of a vector", value.coords, value.varies)
-    )
+    form = value.form
+    if not isinstance(form, Unknown):
+        form = Unknown("a component of a vector", value.coords, value.varies)
     part = component_type(value.type, indices)
     return Value(form, value.active, value.coords, value.data, kept, type=part, trace=value.trace, varies=value.varies)
 
@@ -250,6 +246,16 @@ def _field_of_element(value: Value, name: str) -> Abstract:
         return Array(frozenset(), int(variable.type.ndim), variable.type.dtype, local=True, tokens=value.tokens)
     part = _extracted(value)
     return replace(part, type=variable.type if is_struct(variable.type) else known_type(variable.type))
+
+
+def follow(record: Record, frame: Frame, node: ast.Subscript | ast.Attribute) -> Abstract:
+    """The value that a chain leads to, read."""
+    base = frame.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
+    if isinstance(base, Value):  # a number, or a vector: no more to follow
+        if isinstance(node, ast.Attribute):
+            return _attribute(record, frame, base, node)
+        return _part(record, frame, base, _elements(node), node).value or UNKNOWN
+    return load(record, frame, locate(record, frame, node), node)
 
 
 def load(record: Record, frame: Frame, place: Place, node: ast.AST) -> Abstract:

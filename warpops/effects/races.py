@@ -150,7 +150,7 @@ def _described(form: Form, axis: int) -> str:
         base = limit(stride.step).base
         step = f"{base[0]}.shape[{base[1]}]" if isinstance(base, tuple) else base
         return f"index {axis} begins at coordinate {stride.coordinate} and goes on by {step}"
-    return form.reason.removeprefix("computed: ") if isinstance(form, Unknown) else f"index {axis}"
+    return str(form.reason).removeprefix("computed: ") if isinstance(form, Unknown) else f"index {axis}"
 
 
 def _turn(form: Form) -> Premise | None:

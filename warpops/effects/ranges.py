@@ -7,7 +7,7 @@ import ast
 from .access import number
 from .facts import nonnegative
 from .forms import Affine, Arg, Coord, Form, Loop, Shape, Stride, literal
-from .names import Reader
+from .reading import Reader
 from .record import Frame, Record
 from .values import Value
 

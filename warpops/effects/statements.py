@@ -16,8 +16,9 @@ from .expressions import OPERATORS, branch, evaluate
 from .forms import Earlier, Loop, Unknown
 from .functions import call
 from .joins import copied, with_tokens
-from .names import setter_as_store, struct_field
+from .names import struct_field
 from .places import Place, load, locate
+from .reading import setter_as_store
 from .record import Frame, Record
 from .values import (
     NOTHING,
@@ -38,6 +39,7 @@ from .values import (
     merged,
     tokens_of,
     traces_of,
+    variable,
 )
 from .wholes import as_whole, note_change
 
@@ -78,7 +80,11 @@ def bind(record: Record, frame: Frame, name: str, value: Abstract, node: ast.AST
         if name in frame.code.looped:
             version = getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0)
             value = with_tokens(value, frozenset({Held(frame.id, name, version)}))
-    frame.env[name] = replace(value, copied=True) if isinstance(value, Array) else value
+    if isinstance(value, Array):
+        value = replace(value, copied=True)
+    elif isinstance(value, Value) and value.const is not NOTHING:
+        value = replace(value)  # where branches meet, a constant is one that none of them has bound
+    frame.env[name] = value
 
 
 def _assign(record: Record, frame: Frame, node: ast.Assign | ast.AnnAssign) -> None:
@@ -90,6 +96,8 @@ def _assign(record: Record, frame: Frame, node: ast.Assign | ast.AnnAssign) -> N
         _unpack(record, frame, target, node.value, node)
         return
     value = evaluate(record, frame, node.value)
+    if isinstance(node.value, ast.Name):
+        value = variable(value)
     for one in targets:
         _assign_to(record, frame, one, value, node)
 
@@ -255,12 +263,12 @@ def _component_doubt(frame: Frame, node: ast.AST) -> Doubt:
 
 def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
     target = node.target
-    text, site = frame.code.text(node), frame.code.site(node)
+    site = frame.code.site(node)
     operator = OPERATORS.get(type(node.op), "pow")
     if isinstance(target, ast.Name):
         current = as_number(record, frame, evaluate(record, frame, target), node)
         value = number(record, frame, node.value)
-        bind(record, frame, target.id, numbers.combine(record, operator, current, value, text, site), node)
+        bind(record, frame, target.id, numbers.combine(record, operator, current, value, node, site), node)
         return
     place = locate(record, frame, target)
     if place.array is None:
@@ -274,7 +282,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
         if operator in ("add", "sub") and isinstance(target, ast.Subscript):
             _add_to_part(record, frame, target, place, value, node)
         else:
-            result = numbers.combine(record, operator, current, value, text, site)
+            result = numbers.combine(record, operator, current, value, node, site)
             store_part(record, frame, target, place, result, node)
         return
     _note_store(record, frame, node, place.component)
@@ -285,7 +293,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
         return
     current = as_number(record, frame, load(record, frame, place, node), node)
     value = number(record, frame, node.value)
-    result = numbers.combine(record, operator, current, value, text, site)
+    result = numbers.combine(record, operator, current, value, node, site)
     access.store(record, place.array, place.forms, result, site, place.tokens, component=place.component)
 
 

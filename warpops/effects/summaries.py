@@ -328,7 +328,8 @@ def _at(pattern: Pattern, given: Sequence[Part]) -> Pattern:
 
 def _reasoned(form: Unknown, given: Sequence[Part]) -> Unknown:
     """A form, with the reason that the argument has at this call."""
-    of = given[int(form.reason.removeprefix(_REASON))] if form.reason.startswith(_REASON) else None
+    reason = form.reason if isinstance(form.reason, str) else ""
+    of = given[int(reason.removeprefix(_REASON))] if reason.startswith(_REASON) else None
     return replace(form, reason=of.form.reason) if isinstance(of, Value) and isinstance(of.form, Unknown) else form
 
 

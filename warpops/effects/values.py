@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -150,10 +150,6 @@ def merged(traces: Iterable[Trace | None]) -> Trace | None:
 # Values
 
 
-Text: TypeAlias = Callable[[], str]
-"""An expression's text, written when it is asked for."""
-
-
 class _Nothing:
     def __repr__(self) -> str:
         return "NOTHING"
@@ -167,9 +163,9 @@ class Value:
     """A number, vector, matrix, tile, query: anything that isn't an array or a struct.
 
     ``active`` says that a gradient may flow through it; ``coords`` that it depends on ``wp.tid()`` through arithmetic,
-    ``data`` that it depends on array data or on something unknown; ``varies`` are all coordinates that it may depend on, through
-    data too. ``const`` is the Python value of what Warp takes for
-    a compile-time constant. ``parts`` are the components stored so far into a vector that began without a gradient.
+    ``data`` that it depends on array data or on something unknown; ``varies`` are all coordinates that it may depend on,
+    through data too. ``const`` is the Python value of what Warp takes for a compile-time constant: a literal, a name from
+    outside, a variable that is one. ``parts`` are the components stored so far into a vector that began without a gradient.
     ``type`` is its Warp type, where that is known. ``trace`` tells what its gradient takes.
     """
 
@@ -273,6 +269,13 @@ Abstract: TypeAlias = Value | Array | Struct | Tuple | Shapes | Object | Builtin
 _A = TypeVar("_A", bound=Abstract)
 
 
+def variable(value: _A) -> _A:
+    """The value, where Warp has a copy of it: that isn't a constant, whatever it is a copy of, and unrolls no loop."""
+    if isinstance(value, Value):
+        return value if value.const is NOTHING else replace(value, const=NOTHING)
+    return Tuple(tuple(map(variable, value.items))) if isinstance(value, Tuple) else value  # type: ignore[return-value]
+
+
 def only(tokens: Tokens, kind: type[Any]) -> Tokens:
     return frozenset(token for token in tokens if isinstance(token, kind))
 
@@ -302,14 +305,14 @@ def is_active(value: Abstract) -> bool:
     return isinstance(value, Element)
 
 
-def traces_of(value: Abstract) -> Iterator[Trace | None]:
+def traces_of(value: Abstract) -> Sequence[Trace | None]:
     """The traces of all active numbers in a value."""
     if isinstance(value, Value):
-        if value.active:
-            yield value.trace
-    elif isinstance(value, (Tuple, Struct)):
-        for item in value.items if isinstance(value, Tuple) else value.fields.values():
-            yield from traces_of(item)
+        return (value.trace,) if value.active else ()
+    if isinstance(value, (Tuple, Struct)):
+        items = value.items if isinstance(value, Tuple) else value.fields.values()
+        return [trace for item in items for trace in traces_of(item)]
+    return ()
 
 
 def with_trace(value: _A, trace: Trace) -> _A:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import string
 from collections.abc import Container, Iterator
+from functools import cached_property
 
 from ..arguments.kinds import kind_of
 from ..kernel.signature import MISSING
@@ -52,12 +53,15 @@ class Schemas:
             parts += [*([] if star else ["*"]), "Device? device" + ("=None" if defaults else "")]
         return parts
 
+    @cached_property
     def public(self) -> str:
         return f"({', '.join(self.arguments_schema(True))}) -> {_tensors(len(self.plan.results))}"
 
+    @cached_property
     def forward(self) -> str:
         return f"({', '.join(self.arguments_schema())}) -> {_tensors(len(self.plan.returned))}"
 
+    @cached_property
     def forward_into(self) -> str:
         aliases = _aliases()
         parts = self.arguments_schema(written=("mutated", "inout"), aliases=aliases)
@@ -67,10 +71,12 @@ class Schemas:
     def _shared_backward(self) -> list[str]:
         return [*self.arguments_schema(written=()), *(f"Tensor {slot.name}" for slot in self.plan.kept)]
 
+    @cached_property
     def backward(self) -> str:
         cots = [f"Tensor? grad_{slot.name}" for slot in self.plan.cotangents]
         return f"({', '.join([*self._shared_backward(), *cots, 'bool[] needs'])}) -> Tensor[]"
 
+    @cached_property
     def backward_into(self) -> str:
         aliases = _aliases()
         buffers = []

@@ -60,7 +60,7 @@ def _parts(text: str) -> list[str]:
     parts, start, depth = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")
-        if not depth and _BREAK.match(text, at):
+        if letter == " " and not depth and _BREAK.match(text, at):
             parts.append(text[start:at])
             start = at + 1
     return [*parts, text[start:]]

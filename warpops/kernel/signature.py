@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 import typing
+from dataclasses import field
+from functools import cached_property
 from typing import Any, Literal
 
 import warp as wp
@@ -27,6 +29,8 @@ class Leaf:
 
     name: str
     """Its name in the schema; a struct's field is ``s_pos``."""
+    label: str
+    """Its name as the user writes it: ``s.pos``."""
     path: tuple[str, ...]
     """The kernel argument, then the field names."""
     kind: LeafKind
@@ -36,13 +40,12 @@ class Leaf:
     """The trailing axes of a vec, mat, quat or transform; () for scalars; None where generic."""
     ndim: int = 0
     default: Any = MISSING
-    type_name: str = ""
-    """As Warp prints it."""
+    warp_type: Any = field(default=None, compare=False)
 
-    @property
-    def label(self) -> str:
-        """Its name as the user writes it: ``s.pos``."""
-        return ".".join(self.path)
+    @cached_property
+    def type_name(self) -> str:
+        """Its type as Warp prints it."""
+        return "" if self.warp_type is None else warp_types.type_name(self.warp_type)
 
     @property
     def is_array(self) -> bool:
@@ -106,7 +109,7 @@ class KernelSignature:
     program: bool = False
     """It is a Python function that launches kernels (``warp_program``)."""
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         return tuple(leaf for argument in self.arguments for leaf in argument.leaves)
 
@@ -118,20 +121,21 @@ def inspect_kernel(kernel: Any) -> KernelSignature:
         SignatureError: an argument's type has no counterpart in PyTorch.
     """
     function = kernel.func
-    parameters = inspect.signature(function).parameters
+    has_defaults = function.__defaults__ or function.__kwdefaults__
+    parameters = inspect.signature(function).parameters if has_defaults else {}
     where = warp_source.source_location(kernel)
     arguments = []
     for name, warp_type in warp_types.argument_types(kernel):
         default = parameters[name].default if name in parameters else MISSING
         leaves = tuple(_leaves(function.__name__, (name,), warp_type, default, where))
-        arguments.append(Argument(name, leaves, warp_types.struct_fields(warp_type) is not None, default))
+        arguments.append(Argument(name, leaves, warp_types.is_struct(warp_type), default))
     names = [leaf.name for argument in arguments for leaf in argument.leaves]
-    for name in names:
-        if names.count(name) > 1:
-            raise SignatureError(
-                f"{function.__name__}: the name '{name}' would stand for two values of the op, a struct's field and an "
-                f"argument; rename one of them in the kernel ({where[0]}:{where[1]})"
-            )
+    if len(names) > len(set(names)):
+        name = next(name for name in names if names.count(name) > 1)
+        raise SignatureError(
+            f"{function.__name__}: the name '{name}' would stand for two values of the op, a struct's field and an "
+            f"argument; rename one of them in the kernel ({where[0]}:{where[1]})"
+        )
     return KernelSignature(
         kernel=kernel,
         name=function.__name__,
@@ -149,43 +153,40 @@ def inspect_kernel(kernel: Any) -> KernelSignature:
 def _leaves(
     op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: tuple[str, int]
 ) -> typing.Iterator[Leaf]:
-    fields = warp_types.struct_fields(warp_type)
-    if fields is None:
+    if not warp_types.is_struct(warp_type):
         yield _leaf(op, path, warp_type, default, where)
         return
-    for field, inner in fields.items():
-        yield from _leaves(op, (*path, field), inner, MISSING, where)
+    for name, inner in (warp_types.struct_fields(warp_type) or {}).items():
+        yield from _leaves(op, (*path, name), inner, MISSING, where)
 
 
 def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: tuple[str, int]) -> Leaf:
     name, label = "_".join(path), ".".join(path)
-    type_name = warp_types.type_name(warp_type)
 
     def refuse(advice: str) -> SignatureError:
         return SignatureError(
-            f"{op}: argument '{label}' has the type {type_name}, which no tensor or number stands for "
-            f"({where[0]}:{where[1]}); {advice}"
+            f"{op}: argument '{label}' has the type {warp_types.type_name(warp_type)}, which no tensor or number stands "
+            f"for ({where[0]}:{where[1]}); {advice}"
         )
 
-    wrong = next((part for part in path if part in CPP_WORDS or not part.isascii()), None)
-    if wrong is not None:
-        why = (
-            "C++, which Warp generates, has that word for itself" if wrong in CPP_WORDS else "PyTorch takes ASCII names"
-        )
-        raise SignatureError(
-            f"{op}: '{label}' can't be called so: {why}; rename it in the kernel ({where[0]}:{where[1]})"
-        )
+    for part in path:
+        if part in CPP_WORDS or not part.isascii():
+            kept = part in CPP_WORDS
+            why = "C++, which Warp generates, has that word for itself" if kept else "PyTorch takes ASCII names"
+            raise SignatureError(
+                f"{op}: '{label}' can't be called so: {why}; rename it in the kernel ({where[0]}:{where[1]})"
+            )
     if warp_types.is_array(warp_type):
         if not warp_types.is_plain_array(warp_type):
             raise refuse("take a wp.array and index the tensor before the call, as in op(x[idx])")
-        if warp_types.struct_fields(warp_type.dtype) is not None:
+        if warp_types.is_struct(warp_type.dtype):
             raise refuse("take one array per field, or a struct of arrays in place of an array of structs")
         scalar, component = _element(warp_type.dtype)
         if scalar is None and not warp_types.is_generic(warp_type.dtype) and component == ():
             raise refuse("take an array of scalars, vectors, matrices, quaternions or transforms")
-        return Leaf(name, path, "array", scalar, component, warp_type.ndim, default, type_name)
+        return Leaf(name, label, path, "array", scalar, component, warp_type.ndim, default, warp_type)
     if warp_type is wp.uint64:
-        return Leaf(name, path, "handle", SCALARS[wp.uint64], (), 0, default, type_name)
+        return Leaf(name, label, path, "handle", SCALARS[wp.uint64], (), 0, default, warp_type)
     if warp_types.is_texture(warp_type):
         raise refuse("sample the texture in PyTorch, or pass its texels as an array")
     if typing.get_origin(warp_type) is tuple or warp_type is tuple:
@@ -193,13 +194,13 @@ def _leaf(op: str, path: tuple[str, ...], warp_type: Any, default: Any, where: t
     if warp_types.is_function_type(warp_type):
         raise refuse("make one kernel per function, for example in a function that returns the op")
     if warp_types.is_generic(warp_type):
-        return Leaf(name, path, "number", None, (), 0, default, type_name)
+        return Leaf(name, label, path, "number", None, (), 0, default, warp_type)
     scalar, component = _element(warp_type)
     if hasattr(warp_type, "_wp_scalar_type_"):
-        return Leaf(name, path, "vector", scalar, component, 0, default, type_name)
+        return Leaf(name, label, path, "vector", scalar, component, 0, default, warp_type)
     if scalar is None:
         raise refuse("take arrays, numbers, vectors, structs, or the id of a Warp object as wp.uint64")
-    return Leaf(name, path, "number", scalar, (), 0, default, type_name)
+    return Leaf(name, label, path, "number", scalar, (), 0, default, warp_type)
 
 
 def _element(warp_type: Any) -> tuple[Scalar | None, tuple[int, ...] | None]:

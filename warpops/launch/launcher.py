@@ -7,6 +7,7 @@ device. Nothing here keeps a tensor or an array alive.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,11 +36,15 @@ class Place:
     """One kernel on one device: its code, and the launch sizes that it was launched over."""
 
     def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
+        from ..effects.outside import before_build, standing_of  # not needed by the import
+
         self.device, self.block_dim = device, block_dim
         self.is_cuda: bool = device.is_cuda
         self.direct: bool = FAST and not self.is_cuda and warp_code.has_entry_point(kernel, block_dim)
         """Launches call the kernel's entry point."""
-        self.compiled = warp_code.Compiled(kernel, device, block_dim)
+        self.compiled = warp_code.Compiled(
+            kernel, device, block_dim, standing_of(kernel).module(), partial(before_build, kernel)
+        )
         self.compiled.load()
         self.bounds: dict[tuple[int, ...], bytes | None] = {}
         """Packed bounds by launch size; None for an empty one."""
@@ -126,7 +131,7 @@ class Launcher:
         start = native.Start(loaded, bounds, image, way)
         made = native.ready()
         launch = made[bool(image.copies)] if made is not None else native.by_hand(start)
-        return launch, start, place.compiled.module, loaded.hashers
+        return launch, start, place.compiled.watched, loaded.hashers
 
     def forward(self, device: torch.device, dims: tuple[int, ...], arguments: bytes) -> None:
         """Launch the kernel over ``dims``."""
@@ -207,7 +212,8 @@ class Launcher:
                 return  # an op without tensors, asked for shapes alone
             place = self._load(device)
         compiled = place.compiled
-        if adjoints is not None and compiled.current().adjoint is None:
+        loaded = compiled.current()
+        if adjoints is not None and loaded.adjoint is None:
             raise warp_code.no_adjoint(self.kernel)
         bounds = place.bounds.get(dims, UNSEEN)
         new = bounds is UNSEEN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from ..effects import AxisUse, Below, Effects, Limit, Need
 from ..frozen import frozen
@@ -65,11 +66,10 @@ class Bounds:
         known = self.effects.arrays.get(leaf.label)
         return known.axes if known is not None and len(known.axes) == leaf.ndim else ()
 
-    def axes(self) -> Iterator[tuple[Leaf, int, AxisUse]]:
+    @cached_property
+    def axes(self) -> list[tuple[Leaf, int, AxisUse]]:
         """Each axis of each array, and how it is indexed."""
-        for leaf in self.arrays:
-            for axis, use in enumerate(self.uses(leaf)):
-                yield leaf, axis, use
+        return [(leaf, axis, use) for leaf in self.arrays for axis, use in enumerate(self.uses(leaf))]
 
     def size_of(self, leaf: Leaf, axis: int) -> Expr | None:
         dims = self.dims.get(leaf.name) or self.shapes.get(leaf.name)
@@ -90,7 +90,7 @@ class Bounds:
             Cover(
                 leaf.name, axis, below.coordinate, self.named(below.bounds), below.offset, below.factor, below.divisor
             )
-            for leaf, axis, use in self.axes()
+            for leaf, axis, use in self.axes
             for below in use.below
             if not below.doubt and not self.settled(leaf, axis, below, launch)
         }
@@ -134,7 +134,7 @@ class Bounds:
 
     def reaches(self, launch: tuple[Expr, ...] | Callback) -> Iterator[Reach]:
         """The indices that aren't a coordinate's: constants and computed ones, then those of loops."""
-        for leaf, axis, use in self.axes():
+        for leaf, axis, use in self.axes:
             for need in use.needs:
                 if not need.doubt and not self.long_enough(leaf, axis, need, launch):
                     how, limits = f"where it takes at least {need.size}", self.named(need.limits)
@@ -143,11 +143,11 @@ class Bounds:
                 least = max(c + 1 if c >= 0 else -c for c in use.constants)
                 if not self.long_enough(leaf, axis, Need(least), launch):
                     yield Reach(leaf.name, axis, Limit(least), f"with the constant {least - 1}")
-        for leaf, axis, use in self.axes():
+        for leaf, axis, use in self.axes:
             for number in use.int_loops:
                 if self.size_of(leaf, axis) != name(number):
                     yield Reach(leaf.name, axis, Limit(number), f"in a loop up to '{number}', which is {{}}")
-        for leaf, axis, use in self.axes():
+        for leaf, axis, use in self.axes:
             size = self.size_of(leaf, axis)
             for label, other_axis in use.loops:
                 other = self.by_label.get(label)

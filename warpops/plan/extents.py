@@ -91,7 +91,8 @@ class _Deriver(Bounds):
     def nullable(self, leaf: Leaf) -> bool:
         return self.roles[leaf.name] == "output" and leaf.label in self.declaration.optional
 
-    def run(self) -> Extents:
+    def decide(self) -> tuple[tuple[Expr, ...] | Callback, int | None, list[Cover]]:
+        """The launch size, its rank, and what it has to cover. All that can be refused is refused here."""
         self.read_brackets()
         self.brackets = dict(self.dims)
         self.imply()
@@ -100,19 +101,23 @@ class _Deriver(Bounds):
         self.fill_shapes(launch)
         self.check_names(launch)
         rank = self.check_rank(launch)
-        covers = tuple(self.covers(launch))
+        covers = self.covers(launch)
         self.check_covers(covers, launch)
+        return launch, rank, covers
+
+    def run(self) -> Extents:
+        launch, rank, covers = self.decide()
         return Extents(
             dims=self.dims,
             shapes=self.shapes,
             launch=launch,
             rank=rank,
-            covers=covers,
+            covers=tuple(covers),
             reaches=tuple(self.reaches(launch)),
             why=self.why,
             uncovered=tuple(
                 (leaf.label, axis, reason)
-                for leaf, axis, use in self.axes()
+                for leaf, axis, use in self.axes
                 for reason in (*use.uncovered, *self.doubts(leaf, axis, use, launch))
             ),
             names={leaf.label: leaf.name for leaf in self.kernel.leaves},
@@ -327,7 +332,7 @@ class _Deriver(Bounds):
                     f"in 'x[{used}]', or make it an argument with sizes=\"{used}\""
                 )
 
-    def check_covers(self, covers: tuple[Cover, ...], launch: tuple[Expr, ...] | Callback) -> None:
+    def check_covers(self, covers: list[Cover], launch: tuple[Expr, ...] | Callback) -> None:
         """Refuse what fits no call: an axis as long as the launch, indexed by a multiple of its coordinate."""
         for cover in covers:
             leaf = next(leaf for leaf in self.arrays if leaf.name == cover.array)
@@ -379,7 +384,7 @@ def example_line(
 
     def fits(declaration: Declaration) -> bool:
         try:
-            _Deriver(kernel, declaration, effects, roles, trial=True).run()
+            _Deriver(kernel, declaration, effects, roles, trial=True).decide()
         except SignatureError:
             return False
         return True

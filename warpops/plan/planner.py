@@ -32,7 +32,7 @@ def plan_op(kernel: KernelSignature, declaration: Declaration, effects: Effects)
     effects = choice.effects
     slots = tuple(_slot(leaf, declaration, effects, roles, extents) for leaf in kernel.leaves)
     slots += tuple(
-        Slot(Leaf(size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes
+        Slot(Leaf(size, size, (size,), "size", None), "size", why="declared in sizes") for size in declaration.sizes
     )
     check_inits(kernel, declaration, effects, slots)
     parameters = _parameters(kernel, declaration, slots)

@@ -50,9 +50,11 @@ class Expr:
         for item in self.items:
             yield from item.parts()
 
-    def names(self) -> Iterator[str]:
-        """Every name in it."""
-        return (str(part.value) for part in self.parts() if part.is_name)
+    def names(self) -> tuple[str, ...]:
+        """Every name in it, in reading order."""
+        if not self.items:
+            return (str(self.value),) if self.is_name else ()
+        return tuple(name for item in self.items for name in item.names())
 
     def __str__(self) -> str:
         return self.text({})

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from ..frozen import frozen
 from .sizes import Expr, integer
 
+_ZERO, _ONE = integer(0), integer(1)
+
 
 @frozen
 class Axis:
@@ -47,13 +49,14 @@ def solve(axes: Iterable[Axis], known: Iterable[str]) -> tuple[Solved, ...]:
         found.append(solved)
         known.add(solved.name)
 
-    for axis in sorted(axes, key=lambda axis: axis.optional):
-        if axis.size.is_name and str(axis.size.value) not in known:
-            note(Solved(str(axis.size.value), axis, integer(1), integer(0)))
+    for axis in sorted((axis for axis in axes if axis.size.is_name), key=lambda axis: axis.optional):
+        if str(axis.size.value) not in known:
+            note(Solved(str(axis.size.value), axis, _ONE, _ZERO))
+    composed = [axis for axis in axes if axis.size.items]
     before = -1
     while before < len(found):
         before = len(found)
-        for axis in axes:
+        for axis in composed:
             unknown = set(axis.size.names()) - known
             if len(unknown) == 1:
                 name = unknown.pop()
@@ -66,9 +69,9 @@ def solve(axes: Iterable[Axis], known: Iterable[str]) -> tuple[Solved, ...]:
 def linear(expr: Expr, name: str) -> tuple[Expr, Expr] | None:
     """``a`` and ``b`` of ``a * name + b``; None of ``name * name``, and of what is under ``//``, ``%``, ``min`` or ``max``."""
     if name not in expr.names():
-        return integer(0), expr
+        return _ZERO, expr
     if expr.is_name:
-        return integer(1), integer(0)
+        return _ONE, _ZERO
     left, right = (linear(item, name) for item in expr.items)
     if left is None or right is None:
         return None
@@ -76,9 +79,9 @@ def linear(expr: Expr, name: str) -> tuple[Expr, Expr] | None:
         return folded(expr.head, left[0], right[0]), folded(expr.head, left[1], right[1])
     if expr.head != "*":
         return None
-    if right[0] == integer(0):
+    if right[0] == _ZERO:
         left, right = right, left
-    if left[0] != integer(0):
+    if left[0] != _ZERO:
         return None
     return folded("*", left[1], right[0]), folded("*", left[1], right[1])
 
@@ -92,8 +95,8 @@ def folded(head: str, left: Expr, right: Expr) -> Expr:
         for one, other in ((left, right), (right, left)):
             if one.is_int and one.value in (0, 1):
                 return other if one.value == 1 else one
-    elif right == integer(0):
+    elif right == _ZERO:
         return left
-    elif head == "+" and left == integer(0):
+    elif head == "+" and left == _ZERO:
         return right
     return Expr(head, 0, (left, right))

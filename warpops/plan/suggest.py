@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 
 from ..effects import AxisUse, Effects
+from ..frozen import replace
 from ..kernel.signature import KernelSignature, Leaf
 from .declaration import Declaration, Dims, Term
 from .roles import RESERVED, Role
@@ -34,13 +34,14 @@ def suggest(
         fits: whether sizes and launch size follow from a declaration.
     """
     terms = _Terms(kernel, declaration, effects, roles, given)
-    unsaid = {*terms.letters} & {*terms.unbound(*terms.terms(), None)}
-    for read, alike in (True, unsaid), (True, set[str]()), (False, set[str]()):
+    sides, none = terms.terms(), frozenset[str]()
+    unsaid = frozenset(terms.letters).intersection(terms.unbound(*sides, None))
+    for read, alike in dict.fromkeys([(True, unsaid), (True, none), (False, none)]):
+        left, right = sides if read and not alike else terms.terms(read, alike)
         for dim in (declaration.dim, terms.launch()):
-            left, right = terms.terms(read, alike)
-            wanted = replace(declaration, left=left, right=right, dim=dim, shapes=(), signature="(suggested)")
-            wanted = replace(wanted, tiled=declaration.tiled or effects.tiled)
-            wanted = replace(wanted, sizes=(*declaration.sizes, *terms.unbound(left, right, dim)))
+            said = {"signature": "(suggested)", "left": left, "right": right, "dim": dim, "shapes": ()}
+            sizes = (*declaration.sizes, *terms.unbound(left, right, dim))
+            wanted = replace(declaration, **said, sizes=sizes, tiled=declaration.tiled or effects.tiled)
             if fits(wanted):
                 return _text(wanted)
     return None

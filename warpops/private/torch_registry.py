@@ -37,9 +37,11 @@ def _defined_in_public(name: str) -> bool:
 
 
 def _short_defined() -> Callable[[str], bool]:
-    find = torch._C._dispatch_find_schema_or_throw
+    known, find = torch._C._dispatch_has_kernel, torch._C._dispatch_find_schema_or_throw
 
     def defined(name: str) -> bool:
+        if not known(name):  # an error takes longer
+            return False
         try:
             find(name, "")
         except RuntimeError:
@@ -201,15 +203,17 @@ def publish(namespace: str, name: str, overload: Any) -> None:
     overload.overloads = lambda: [key]
     overload.op_overloads = lambda: [overload]
     space = getattr(torch.ops, namespace)
-    setattr(space, name, overload)
     _unlist(space, name)
+    setattr(space, name, overload)
 
 
 def _unlist(space: Any, name: str) -> None:
-    """PyTorch's walks over packets go by this list."""
-    listed = getattr(space, "_dir", [])
-    if name in listed:
-        listed.remove(name)
+    """PyTorch's walks over packets go by this list; the latest is looked for first."""
+    if isinstance(space.__dict__.get(name), OpOverload):  # published, and unlisted then
+        return
+    backwards = getattr(space, "_dir", [])[::-1]
+    if name in backwards:
+        del space._dir[len(backwards) - 1 - backwards.index(name)]
 
 
 def attach(namespace: str, name: str, overloads: dict[str, Any]) -> None:
@@ -239,8 +243,8 @@ def forget(namespace: str, name: str, key: str | None = None) -> None:
     found = space.__dict__.get(name)
     if found is None or (key is not None and isinstance(found, OpOverload) and found._overloadname != key):
         return
-    delattr(space, name)
     _unlist(space, name)
+    delattr(space, name)
 
 
 class Rules:

@@ -119,11 +119,16 @@ class Compiled:
 
     loaded: Loaded
 
-    def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
+    def __init__(
+        self, kernel: Any, device: Any, block_dim: int, watched: Any = None, before: Callable[[], None] | None = None
+    ) -> None:
+        """``watched`` is another module that has to be as it was, and ``before`` is called before the kernel is loaded."""
         self.kernel = kernel
         self.module = kernel.module
+        self.watched = watched or kernel.module
         self.device = device
         self.block_dim = block_dim
+        self._before = before
 
     def load(self) -> Loaded:
         """Build and load the module where that is needed, and look the entry points up.
@@ -131,6 +136,8 @@ class Compiled:
         Warp's own loading isn't made for several threads, and its modules are shared by kernels.
         """
         with loading:
+            if self._before is not None:
+                self._before()
             self.loaded = self._load()
             return self.loaded
 
@@ -139,7 +146,7 @@ class Compiled:
         say, failed = (getattr(self.kernel, name, None) for name in ("say_unbuilt", "build_error"))
         if say is not None and failed is not None:
             raise say(failed)
-        hashers = self.module.hashers
+        hashers = self.watched.hashers
         try:
             with while_building(self.module, self.device, self.block_dim):
                 found = self.module.load(self.device, self.block_dim)
@@ -163,7 +170,7 @@ class Compiled:
     def current(self) -> Loaded:
         """The code of the kernel as it is now."""
         loaded = self.loaded
-        return loaded if self.module.hashers is loaded.hashers else self.load()
+        return loaded if self.watched.hashers is loaded.hashers else self.load()
 
     def launch(self, bounds: bytes, *packed: bytes) -> None:
         """With the packed arguments, for the adjoint followed by the packed explicit adjoints."""

@@ -17,10 +17,9 @@ from typing import Any
 
 import warp as wp
 import warp._src.context as _context
-import warp._src.types as _types
 
 from .warp_code import module_options
-from .warp_types import known_type
+from .warp_types import is_type_of, known_type
 
 
 class Defined:
@@ -171,11 +170,14 @@ def overload(name: str, given: tuple[Any, ...]) -> Overload:
 
 
 def _takes(function: Any, given: tuple[Any, ...]) -> bool:
-    wanted = tuple(function.input_types.values())
-    needed = [n for n in function.input_types if n not in (getattr(function, "defaults", None) or {})]
-    if not len(needed) <= len(given) <= len(wanted):
+    wanted = function.input_types
+    left = len(wanted) - len(given)
+    if left < 0 or (left and left > sum(n in (getattr(function, "defaults", None) or ()) for n in wanted)):
         return False
-    return all(t is None or _types.types_equal_generic(w, t) for w, t in zip(wanted, given, strict=False))
+    for parameter, argument in zip(wanted.values(), given, strict=False):
+        if argument is not None and not is_type_of(parameter, argument):
+            return False
+    return True
 
 
 def declared_overloads(function: Any) -> list[Any]:

@@ -29,6 +29,9 @@ CONTINUES_ARE_UNROLLED = _VERSION >= (1, 19)
 """This Warp unrolls a loop that has a ``continue``."""
 
 
+_FLOATS: dict[Any, bool] = {scalar: scalar is float or scalar in _types.float_types for scalar in _types.value_types}
+"""The scalar types, and whether they are floats."""
+
 _SMALL_INTS = (wp.int8, wp.uint8, wp.int16, wp.uint16)
 
 
@@ -245,21 +248,27 @@ def is_reference(warp_type: Any) -> bool:
 
 def holds_floats(dtype: Any) -> bool:
     """Whether elements of this type can carry a gradient; True where it can't be told."""
-    if dtype is None or dtype is Any:
-        return True
+    if isinstance(dtype, type):
+        found = _FLOATS.get(dtype)
+        return _FLOATS.get(getattr(dtype, "_wp_scalar_type_", None), True) if found is None else found
     if is_struct(dtype):
         return any(holds_floats(variable.type) for variable in dtype.vars.values())
-    if is_array(dtype):
-        return holds_floats(dtype.dtype)
-    scalar = getattr(dtype, "_wp_scalar_type_", dtype)
-    if is_float(scalar):
-        return True
-    return not (isinstance(scalar, type) and (scalar in _types.scalar_types or scalar in (int, bool, wp.bool)))
+    return not is_array(dtype) or holds_floats(dtype.dtype)
 
 
 def known_type(warp_type: Any) -> Any:
     """The type of a number or vector; None for anything else."""
-    return _types.type_to_warp(warp_type) if is_value_type(warp_type) else None
+    if not isinstance(warp_type, type):
+        return None
+    return _types.type_to_warp(warp_type) if warp_type in _FLOATS or _types.type_is_composite(warp_type) else None
+
+
+def is_type_of(parameter: Any, argument: Any) -> bool:
+    """Whether a builtin's parameter takes arguments of a type."""
+    concrete = known_type(parameter)
+    if concrete is not None and (concrete in _FLOATS or argument in _FLOATS):
+        return concrete is argument
+    return bool(_types.types_equal_generic(parameter, argument))
 
 
 def cast_type(name: str) -> Any:

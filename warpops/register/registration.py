@@ -90,9 +90,9 @@ class Registration:
         Raises:
             SignatureError: one of its operators would have more arguments than PyTorch takes.
         """
-        schemas = [self.schemas.forward_into()]
+        schemas = [self.schemas.forward_into]
         if self.plan.differentiable and self.plan.gradient == "adjoint":
-            schemas.append(self.schemas.backward_into())
+            schemas.append(self.schemas.backward_into)
         count = max(schema[: schema.rindex(" -> ")].count(",") + 1 for schema in schemas)
         if count > torch_registry.MOST_ARGUMENTS:
             what = "its backward has" if len(schemas) > 1 and count > schemas[0].count(",") + 1 else "it has"
@@ -104,9 +104,9 @@ class Registration:
     def _contract_parts(self) -> list[str]:
         schemas = self.schemas
         return [
-            schemas.public(),
-            schemas.forward_into(),
-            schemas.backward_into(),
+            schemas.public,
+            schemas.forward_into,
+            schemas.backward_into,
             self.writer.once(write_call),
             plan_text(self.plan, self.rows.arrays),
         ]
@@ -126,11 +126,11 @@ class Registration:
         if self.plan.mutated and self.plan.differentiable:
             copy_op.overload()
         written = self.schemas
-        schemas = {"": written.public(), "_fwd": written.forward(), "_fwd_": written.forward_into()}
+        schemas = {"": written.public, "_fwd": written.forward, "_fwd_": written.forward_into}
         if self.plan.differentiable and self.plan.gradient == "adjoint":
-            schemas |= {"_bwd": written.backward(), "_bwd_": written.backward_into()}
+            schemas |= {"_bwd": written.backward, "_bwd_": written.backward_into}
         if not FAST:
-            schemas["_run"] = written.forward()
+            schemas["_run"] = written.forward
         named = {f"{self.basename}{suffix}": text for suffix, text in schemas.items()}
         if self.order is None:
             register(self.namespace, named, self._fill)
@@ -180,7 +180,7 @@ class Registration:
             custom=self.backward,
             vmap=self.vmap,
             rows=self.rows.arrays,
-            schema=self.schemas.public(),
+            schema=self.schemas.public,
             named=self.order is not None,
             numbered=self.numbered,
             lease=weakref.ref(self.lease),

@@ -8,7 +8,8 @@ from typing import Any
 
 import warp as wp
 
-from ..effects.names import is_random, setter_as_store
+from ..effects.names import is_random
+from ..effects.reading import setter_as_store
 from ..private import warp_types
 from ..private.warp_source import is_function, is_users, parameters
 from ..private.warp_types import is_reference

@@ -72,7 +72,7 @@ class Uses:
 
     def writes(self, node: ast.AST) -> set[str]:
         """The locals that a statement or expression (nested statements included) assigns, or changes a part of."""
-        return self.assigned(node).union(*(self.changed_by(inner) for inner in self.source.walk([node])))
+        return self.assigned(node).union(*(self.changed_by(call) for call, _ in self.source.calls([node])))
 
     def tested(self, loop: ast.AST) -> set[str]:
         """The locals that a loop's condition takes, anew in each turn."""
@@ -84,8 +84,9 @@ class Uses:
 
     def assigned(self, node: ast.AST) -> set[str]:
         """Those of ``writes`` that are changed by assignments, not by calls."""
-        found = assigned_in(self.source.walk([node]))
-        for inner in self.source.walk([node]):
+        nodes = [*self.source.walk([node])]
+        found = assigned_in(nodes)
+        for inner in nodes:
             if isinstance(inner, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and not self.stores_to_array(inner):
                 found |= {name for target in targets(inner) if (name := root(target)) is not None}
         return found

@@ -169,6 +169,7 @@ def _seen(kernel: Any, effects: Effects, own: frozenset[str]) -> Effects:
 
 def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str, int]) -> AdjointPlan:
     owners: dict[Any, Any] = {}
+    sources: dict[Any, Source] = {}
     callees: dict[Any, set[Any]] = {}
     together: list[set[Any]] = []
     writers: set[Any] = {f for f, _, _ in effects.array_stores}
@@ -178,7 +179,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
             return
         found: dict[Any, Any] = {}
         callees[function] = set()
-        source = read(owner)
+        source = sources[function] = read(owner)
         if any(_writes(called) for _, called in source.calls()):
             writers.add(function)
         for called in source.functions():
@@ -196,8 +197,8 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
     cured = [hazard.site for hazard in effects.hazards if hazard.kind in CURED]
     several: set[Any] = set()
     chosen = {own_function}
-    for function, owner in owners.items():  # callees first
-        source = read(owner)
+    for function in owners:  # callees first
+        source = sources[function]
         if callees[function] & writers:
             writers.add(function)
         returned = [node.value for node in ast.walk(source.tree) if isinstance(node, ast.Return)]
@@ -222,7 +223,7 @@ def _plan(kernel: Any, effects: Effects, own: frozenset[str], kept: Mapping[str,
     rewritten: dict[Any, FunctionPlan] = {}
     written: list[Site] = []
     for function in (f for f in owners if f in chosen):
-        source = read(owners[function])
+        source = sources[function]
         code = source.code
         remainders = frozenset(
             (line - code.first_line + 1, column) for file, line, column in effects.remainders if file == code.file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..effects.names import advances_query
@@ -31,6 +32,12 @@ class _Node:
     """Where it is among all statements of the function, in order."""
     again: int
     """Where the outermost unrolled loop begins that makes it run several times in a row; its own ``first`` without one."""
+    active: bool
+    """Its adjoint does something: gradients flow through it, or it ends those of what it stores over."""
+    carried: set[str]
+    """What a turn has from the one before."""
+    taken: set[str]
+    """Variables whose value the adjoint of a turn may need, but for what loops in it are made again from."""
 
 
 class LoopPlanner:
@@ -54,20 +61,25 @@ class LoopPlanner:
         self.structure = Structure(self.source, plan.loops, results_of(self.source))
         self.uses = Uses(self.source, plan.stores - stores_into(self.source, self.vectors))
         self.nodes: list[_Node] = []
-        self.taken: list[tuple[int, ast.stmt]] = []
+        self.statements: list[tuple[int, ast.stmt]] = []
         self.count = 0
         self._collect(self.structure.body, ())
 
     def _collect(self, body: list[ast.stmt], around: tuple[_Node, ...], again: int = 0) -> None:
         for statement in body:
             self.count += 1
-            self.taken.append((self.count, statement))
+            self.statements.append((self.count, statement))
             if isinstance(statement, ast.If):
                 self._collect(statement.body, around, again)
                 self._collect(statement.orelse, around, again)
             elif self.structure.is_run_time(statement):
                 plan, first = self.plan.loops[place(statement)], self.count
-                node = _Node(statement, plan, around, self.uses.writes(statement), first, first, again or first)
+                assigned, active = self.uses.writes(statement), plan.needs.active or self._stores(statement)
+                taken = values_taken(self.uses, [s for s in statement.body if not is_exit(s)]) | self._arguments(
+                    statement
+                )
+                carried = self._carried(statement) & assigned
+                node = _Node(statement, plan, around, assigned, first, first, again or first, active, carried, taken)
                 self.nodes.append(node)
                 self._collect(statement.body, (*around, node))
                 node.last = self.count
@@ -94,34 +106,34 @@ class LoopPlanner:
     def _start(self, node: _Node) -> None:
         """What the analysis asks for."""
         plan, needs = node.plan, node.plan.needs
-        if self._active(node) and (needs.inside or needs.left or node.assigned & self.vectors.keys()):
+        if node.active and (needs.inside or needs.left or node.assigned & self.vectors.keys()):
             plan.mode = "turns"
         plan.after |= needs.after & node.assigned
         if place(node.loop) in self.structure.returning:
             plan.after |= {self.structure.flags[place(node.loop)], *(node.assigned & set(self.structure.returned))}
 
-    def _active(self, node: _Node) -> bool:
-        """Whether the adjoint of a loop does anything: gradients flow through it, or it ends those of what it stores over."""
-        return node.plan.needs.active or any(
-            self.uses.stores_to_array(n) or (isinstance(n, ast.Call) and self._writes(n)) for n in ast.walk(node.loop)
+    def _stores(self, loop: Loop) -> bool:
+        """Whether a loop writes to arrays."""
+        return any(
+            self.uses.stores_to_array(n) or (isinstance(n, ast.Call) and self._writes(n)) for n in ast.walk(loop)
         )
 
     def _writes(self, call: ast.Call) -> bool:
         called = self.source.called(call)
         return "atomic_" in builtin_name(called) or bool(definitions(called).keys() & self.writers)
 
-    def _carried(self, node: _Node) -> set[str]:
-        """What a turn has from the one before."""
-        found, _ = exposed(self.uses, node.loop.body)
-        return ((found | self.uses.tested(node.loop)) - self.uses.sets(node.loop)) & node.assigned
+    def _carried(self, loop: Loop) -> set[str]:
+        """What a turn may have from the one before."""
+        found, _ = exposed(self.uses, loop.body)
+        return (found | self.uses.tested(loop)) - self.uses.sets(loop)
 
     def _taken_in(self, node: _Node) -> set[str]:
         """Variables whose value the adjoint of a turn may need."""
-        found = values_taken(self.uses, [s for s in node.loop.body if not is_exit(s)])
+        found = set(node.taken)
         for other in self.nodes:
             if node in other.around and other.plan.mode != "as it is":
                 found |= other.plan.given | other.plan.state
-        return found | self._arguments(node.loop)
+        return found
 
     def _arguments(self, node: ast.AST) -> set[str]:
         """What functions that are rewritten are given: they may make it again from that."""
@@ -133,18 +145,29 @@ class LoopPlanner:
 
     def _grow(self, node: _Node) -> None:
         plan = node.plan
-        if self._active(node) and self._carried(node) & self._taken_in(node):
+        if node.active and node.carried & self._taken_in(node):
             plan.mode = "turns"
         # A view made in a turn is made again with the turn; it can't be kept for what is behind the loop.
-        plan.after |= (self._carried(node) - plan.needs.fixed) & self._taken_behind(node, inside=True)
+        plan.after |= (node.carried - plan.needs.fixed) & self._taken_behind(node, inside=True)
         plan.after |= node.assigned & self._taken_behind(node, inside=node.again < node.first)
         if plan.mode == "as it is" and plan.after:
-            plan.mode = "after" if self._active(node) else "gone"
+            plan.mode = "after" if node.active else "gone"
         if plan.mode == "as it is":
             return
         if plan.mode == "turns":
-            plan.restored |= self._carried(node) & self._taken_in(node)
+            plan.restored |= node.carried & self._taken_in(node)
         self._keep(node)
+
+    @cached_property
+    def taken(self) -> list[tuple[int, set[str]]]:
+        """What the adjoint of each statement may need, without that of what is in it, by its place."""
+        return [
+            (
+                number,
+                values_taken(self.uses, [s]) | self._arguments(s) if head_of(s) is None else self.uses.reads_first(s),
+            )
+            for number, s in self.statements
+        ]
 
     def _taken_behind(self, node: _Node, *, inside: bool) -> set[str]:
         """Variables whose value is needed behind a loop: in the text, and in the next turn of an unrolled loop around it
@@ -154,12 +177,9 @@ class LoopPlanner:
             return number > node.last or (inside and node.again <= number != node.first)
 
         found: set[str] = set()
-        for number, statement in self.taken:
+        for number, taken in self.taken:
             if behind(number):
-                if head_of(statement) is None:
-                    found |= values_taken(self.uses, [statement]) | self._arguments(statement)
-                else:
-                    found |= self.uses.reads_first(statement)
+                found |= taken
         for other in self.nodes:
             if other.plan.mode != "as it is" and (behind(other.first) or (other is node and node.again < node.first)):
                 found |= other.plan.given | other.plan.state

@@ -20,6 +20,7 @@ import warp as wp
 from ..effects.chains import root
 from ..effects.model import Site
 from ..effects.names import Code, code_of, is_static
+from ..effects.outside import hand_on
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
 from ..private.warp_source import declared_overloads, is_users, meaning
@@ -86,11 +87,12 @@ class Source:
         return self.meaning(node.func) if isinstance(node, ast.Call) else None
 
     def walk(self, body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-        """All nodes of statements or expressions. What is inside of ``wp.static`` is Python, and left out."""
-        for node in body:
-            yield node
-            if not is_static(self.called(node)):
-                yield from self.walk(ast.iter_child_nodes(node))
+        """All nodes of statements or expressions, in order. What is inside of ``wp.static`` is Python, and left out."""
+        waiting = [*body][::-1]
+        while waiting:
+            yield (node := waiting.pop())
+            if not isinstance(node, ast.Call) or not is_static(self.meaning(node.func)):
+                waiting += [*ast.iter_child_nodes(node)][::-1]
 
     def calls(self, body: Iterable[ast.AST] | None = None) -> Iterator[tuple[ast.Call, Any]]:
         """The calls in statements or expressions (in all without), with what they call."""
@@ -123,8 +125,9 @@ def read(owner: Any) -> Source:
     if not isinstance(tree, ast.FunctionDef):
         raise UnreadableError(f"'{owner.key}' is no function")
     parameters = [a.arg for a in tree.args.args]
-    local = assigned_in(nodes_of(tree.body)) | set(parameters)
-    names = Names(names_in(nodes_of(tree.body)) | local | {tree.name})
+    nodes = [*nodes_of(tree.body)]
+    local = assigned_in(nodes) | set(parameters)
+    names = Names(names_in(nodes) | local | {tree.name})
     code = code_of(owner)
     if "static" in text:  # what it came to when the kernel was defined; a tree takes longer to copy than to parse
         tree = in_names(warp_source.tree_of(owner), names.give)
@@ -176,8 +179,7 @@ def as_it_is(owner: Any) -> Source:
     """The source as Warp has parsed it, to be looked at alone."""
     code = code_of(owner)
     parameters = code.func.__code__.co_varnames[: code.func.__code__.co_argcount]
-    tree: Any = ast.parse(definition(code.func.__name__, (), ["pass"])).body[0]
-    tree.body = list(code.body)
+    tree = ast.FunctionDef(code.func.__name__, ast.arguments([], [], None, [], [], None, []), list(code.body), [])
     return Source(tree, code, Names(()), {*parameters, *code.bound})
 
 
@@ -292,9 +294,15 @@ def users_site(owner_function: Any, site: Site) -> Site:
 def make_kernel(
     kernel: Any, text: str, own: str, given: Mapping[str, Any], annotations: Mapping[str, Any], **options: Any
 ) -> Any:
-    """A ``wp.Kernel`` of a text with the options of ``kernel`` and those, in a module of its own."""
+    """A ``wp.Kernel`` of a text with the options of ``kernel`` and those, in a module of its own.
+
+    Raises:
+        ChangedError: names of the text stand for something else than when ``kernel`` was built.
+    """
     function = make_function(warp_source.python_function(kernel), text, own, given, annotations)
-    return warp_code.sibling_kernel(kernel, function, own, **options)
+    made = warp_code.sibling_kernel(kernel, function, own, **options)
+    hand_on(kernel, made)
+    return made
 
 
 def make_func(

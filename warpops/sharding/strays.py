@@ -73,6 +73,9 @@ class _Walk:
         return isinstance(node, ast.Name) and node.id == self.coordinate
 
     def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name):
+            self._name(node)
+            return
         if isinstance(node, ast.Subscript) and (self._is_own_row(node) or (self._counted_axis(node) or 0) >= 1):
             return
         if isinstance(node, ast.Compare) and self._is_guard(node):
@@ -86,8 +89,6 @@ class _Walk:
         if isinstance(node, ast.Call):
             self._call(node)
             return
-        if isinstance(node, ast.Name):
-            self._name(node)
         if isinstance(node, ast.Attribute):
             label = self.label(node)
             if label in self.rows:
@@ -178,5 +179,5 @@ class _Walk:
 
 def _builtin_name(value: Any) -> str:
     """The name of one of Warp's builtins; empty for anything else."""
-    found = as_abstract(value)
+    found = None if value is None else as_abstract(value)
     return found.name if isinstance(found, Builtin) else ""

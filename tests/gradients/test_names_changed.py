@@ -1,0 +1,105 @@
+"""Names of a kernel that come to stand for something else: what is written of the kernel later would be another one's."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+import warp as wp
+
+from support import close
+from warpops import GradientError, warp_op
+
+FACTOR = 3.0
+
+
+def make():
+    """An op that reads a number and a function from outside, and whose adjoint is written anew."""
+
+    @wp.kernel
+    def scaled(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        s = x[i]
+        for _ in range(x.shape[0]):
+            s = bent(s) * FACTOR
+        y[i] = s
+
+    return warp_op(scaled)
+
+
+@wp.func
+def bent(v: float):
+    return wp.sin(v)
+
+
+def bend_otherwise():
+    @wp.func
+    def bent(v: float):
+        return v * v
+
+    return bent
+
+
+X = torch.tensor([0.3, 0.5])
+
+
+def gradient(op):
+    x = X.clone().requires_grad_()
+    op(x).sum().backward()
+    return x.grad
+
+
+WAYS = {
+    "grad": gradient,
+    "jvp": lambda op: torch.func.jvp(op, (X,), (torch.ones(2),))[1],
+    "vmap": lambda op: torch.vmap(op)(X[None])[0],
+}
+BY_NAME = [pytest.param(way, id=name) for name, way in WAYS.items()]
+
+
+@pytest.mark.parametrize("way", BY_NAME)
+def test_a_number_changed_after_the_kernel_was_built(way, monkeypatch):
+    op = make()
+    before = op(X)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 5.0)
+    close(op(X), before)  # Warp doesn't build it again
+    with pytest.raises(GradientError, match=r"the name 'FACTOR' in 'scaled' .* it was 3\.0, and is 5\.0"):
+        way(op)
+
+
+@pytest.mark.parametrize("way", BY_NAME)
+def test_a_number_changed_before_the_kernel_was_built_counts(way, monkeypatch):
+    op = make()
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 5.0)
+    found = way(op)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 5.0 + 0.0)  # another object, the same number
+    close(way(op), found)
+    s, slope = X, torch.ones(2)
+    for _ in range(2):
+        s, slope = torch.sin(s) * 5.0, slope * torch.cos(s) * 5.0
+    close(found, s if way is WAYS["vmap"] else slope)
+
+
+@pytest.mark.parametrize("way", BY_NAME)
+def test_a_function_defined_again_after_the_kernel_was_written_anew(way, monkeypatch):
+    op = make()
+    way(op)
+    monkeypatch.setattr(sys.modules[__name__], "bent", bend_otherwise())
+    wp.get_module(__name__).mark_modified()
+    close(op(X), ((X**2 * FACTOR) ** 2) * FACTOR)  # Warp builds it again
+    with pytest.raises(GradientError, match="the name 'bent' in 'scaled' stands for something else"):
+        way(op)
+
+
+def test_the_kernels_own_adjoint_follows(monkeypatch):
+    @wp.kernel
+    def plain(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        y[i] = bent(x[i]) * FACTOR
+
+    op = warp_op(plain)
+    close(gradient(op), torch.cos(X) * FACTOR)
+    monkeypatch.setattr(sys.modules[__name__], "bent", bend_otherwise())
+    wp.get_module(__name__).mark_modified()
+    close(gradient(op), 2.0 * FACTOR * X)
