@@ -10,6 +10,7 @@ import warp as wp
 
 from support import check_against
 from warpops import GradientWarning, warp_op
+from warpops.effects import analyse
 
 Array = wp.array[float]
 Matrix = wp.array2d[float]
@@ -263,3 +264,18 @@ def test_threads_with_elements_of_their_own_are_not_warned_of(kernel):
     if reference is not None:
         shape = (4, 4) if "x[n, " in signature else (4,)
         check_against(op, reference, (torch.rand(shape),))
+
+
+@wp.kernel
+def where_it_counted(x: Array, z: Array, y: Array):
+    i = wp.tid()
+    count = int(0)
+    for k in range(x.shape[0]):
+        if x[k] > z[i]:
+            count += 1
+    y[count] = x[i] * x[i]
+
+
+def test_a_count_under_a_condition_is_of_the_thread_that_counts():
+    (hazard,) = analyse(where_it_counted).hazards
+    assert hazard.kind == "loop-product"

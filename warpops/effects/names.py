@@ -36,7 +36,7 @@ from .tables import row
 from .values import NOTHING, PLAIN, Abstract, Array, Builtin, Object, Ref, Struct, Value, variable
 
 _T = TypeVar("_T")
-_N = TypeVar("_N", bound=ast.AST | tuple[ast.stmt, ...])
+_N = TypeVar("_N", bound=ast.AST)
 
 
 def is_random(name: str) -> bool:
@@ -85,6 +85,8 @@ class Code:
     closure: dict[str, Any]
     last_reads: dict[str, int]
     """The last line that reads each variable."""
+    paths: frozenset[str]
+    """Names that are read, and those of which attributes are, as dotted paths."""
     loops: dict[ast.AST, Body]
     sites: dict[ast.AST, Site] = field(default_factory=dict, repr=False)
     answers: dict[Any, Any] = field(default_factory=dict)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import GradientError
 from ..private.warp_source import declared_overloads, definition, is_function, is_users, lookup, member, own_parts
-from .chains import dotted
 from .names import Code, as_abstract, code_of, is_static
 from .values import Object
 
@@ -20,7 +18,8 @@ def outside(code: Code) -> tuple[Any, ...] | None:
     """What a function's free names stand for now, those of modules and types by attribute; None where one stands for what may
     change and stay the same object."""
     found: list[Any] = []
-    for name, *attributes in code.ask(_chains, code.body):
+    for path in code.paths:
+        name, *attributes = path.split(".")
         if name in code.func.__code__.co_varnames:
             continue
         value = lookup(code, name)
@@ -35,12 +34,6 @@ def outside(code: Code) -> tuple[Any, ...] | None:
         if is_function(value) and not value.is_builtin():
             found += [part for one in declared_overloads(value) for part in (code_of(one), *own_parts(one))]
     return tuple(found)
-
-
-def _chains(body: Iterable[ast.stmt]) -> set[tuple[str, ...]]:
-    """The names that are read, and those of which attributes are, as dotted paths."""
-    paths = {dotted(node) for statement in body for node in ast.walk(statement)}
-    return {tuple(path.split(".")) for path in paths if path is not None}
 
 
 # --- names that come to stand for something else ----------------------------------------------------------------------
@@ -61,7 +54,8 @@ class Standing:
         found: dict[tuple[Code, str], tuple[Any, ...]] = {}
         codes = [self._code]
         for code in codes:
-            for name, *attributes in code.ask(_chains, code.body):
+            for path in code.paths:
+                name, *attributes = path.split(".")
                 value = None if name in code.func.__code__.co_varnames else lookup(code, name)
                 for attribute in attributes:
                     value = None if value is None else member(value, attribute)
@@ -69,7 +63,7 @@ class Standing:
                 if is_users(value):
                     parts = [part for one in declared_overloads(value) for part in (code_of(one), *own_parts(one))]
                     codes += [part for part in parts if isinstance(part, Code) and part not in codes]
-                found[code, ".".join([name, *attributes])] = (value, *parts)
+                found[code, path] = (value, *parts)
         return found
 
     def build(self) -> None:

@@ -49,9 +49,16 @@ def stride(start: Form | None, step: Form | None) -> Stride | None:
 def strides(record: Record, frame: Frame, node: ast.For | ast.While, names: set[str]) -> dict[str, Stride]:
     """The variables that each turn of a loop steps once: ``k += n``. Not where one turn is all: ``while k < n``."""
     found: dict[str, Stride] = {}
-    for name, step, used in frame.code.ask(_steps, node):
+    for statement in node.body:
+        name, step = _stepped(statement)
         start = frame.env.get(name)
-        if name not in names or used & names or not isinstance(start, Value) or not isinstance(start.form, Affine):
+        if step is None or name not in names or not isinstance(start, Value) or not _is_coordinate(start.form):
+            continue
+        if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(step)):
+            continue
+        if statement is node.body[-1] and _is_below(node, name, step):
+            continue
+        if name in Reader(s for s in node.body if s is not statement).here.assigned:
             continue
         record.silent += 1
         on = stride(start.form, number(record, frame, step).form)
@@ -61,16 +68,8 @@ def strides(record: Record, frame: Frame, node: ast.For | ast.While, names: set[
     return found
 
 
-def _steps(node: ast.For | ast.While) -> list[tuple[str, ast.expr, set[str]]]:
-    """The variables that one statement of a loop's body steps and no other assigns, the steps, and what those read."""
-    found = []
-    for statement in node.body:
-        name, step = _stepped(statement)
-        if step is None or (statement is node.body[-1] and _is_below(node, name, step)):
-            continue
-        if name not in Reader(s for s in node.body if s is not statement).here.assigned:
-            found.append((name, step, {n.id for n in ast.walk(step) if isinstance(n, ast.Name)}))
-    return found
+def _is_coordinate(form: Form | None) -> bool:
+    return isinstance(form, Affine) and isinstance(form.base, Coord)
 
 
 def _is_below(loop: ast.For | ast.While, name: str, limit: ast.expr) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .chains import last_name, root
+from .chains import dotted, last_name, root
 from .tables import row
 
 
@@ -57,6 +57,7 @@ class Reader(ast.NodeVisitor):
         self.here = Body()
         self.loops: dict[ast.AST, Body] = {}
         self.last_reads: dict[str, int] = {}
+        self.paths: set[str] = set()
         self.added: ast.AST | None = None
         for statement in body:
             self.visit(statement)
@@ -70,6 +71,7 @@ class Reader(ast.NodeVisitor):
             "written": frozenset(self.here.parts | self.here.updated),
             "looped": frozenset().union(*(loop.assigned for loop in self.loops.values())),
             "last_reads": self.last_reads,
+            "paths": frozenset(self.paths.union(self.last_reads)),
             "loops": self.loops,
         }
 
@@ -102,7 +104,11 @@ class Reader(ast.NodeVisitor):
             self.here.parts.add(variable)
         self.generic_visit(node)
 
-    visit_Attribute = visit_Subscript  # noqa: N815
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        path = dotted(node)
+        if path is not None:
+            self.paths.add(path)
+        self.visit_Subscript(node)
 
     def visit_Assign(self, node: ast.Assign | ast.AugAssign) -> None:
         self.added = added_to(node)
