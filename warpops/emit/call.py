@@ -1,4 +1,4 @@
-"""From the plan to the Python text of what the user calls: ``call`` and ``eager``.
+"""From the plan to the Python text of what the user calls.
 
 Like ``emit/launches.py`` it decides nothing. One text serves every dtype of a generic kernel; what depends on dtypes is in the
 launches.

@@ -113,7 +113,7 @@ class Writer(Texts):
 
 
 class OpWriter(Texts):
-    """Writes what is called of one op: ``call``, ``eager`` and the autograd function."""
+    """Writes what is called of one op: ``call`` and the autograd function."""
 
     def __init__(self, op: str, plan: OpPlan, more: tuple[str, ...] = ()) -> None:
         """``more`` are tensors that come after the op's own arguments."""

@@ -53,10 +53,9 @@ def function_arguments(function: Any) -> dict[str, Any]:
 
 def struct_fields(warp_type: Any) -> dict[str, Any] | None:
     """The fields of a ``wp.struct`` type by name; None for any other type."""
-    variables = getattr(warp_type, "vars", None)
-    if not isinstance(warp_type, wp._src.codegen.Struct) or variables is None:
+    if not isinstance(warp_type, wp._src.codegen.Struct) or warp_type.vars is None:
         return None
-    return {name: variable.type for name, variable in variables.items()}
+    return {name: variable.type for name, variable in warp_type.vars.items()}
 
 
 def type_at(types: Mapping[str, Any], label: str) -> Any:
