@@ -133,7 +133,7 @@ def differentiated(record: Record, name: str, values: Sequence[Value], form: For
     """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
     known, found, active = _asked(name, tuple([v.type for v in values]))
     trace = None
-    if active is None and not record.rough:
+    if active is None:
         for v in values:
             if v.active:
                 trace = _taken(record, name, known, found, values, site)

@@ -233,8 +233,6 @@ class Record:
     """Inside a loop, which is gone through until no head changes."""
     moved: bool = False
     """A head has changed in this pass."""
-    rough: bool = False
-    """Inside a pass that isn't the last one: nobody asks how its values came about."""
     possible: int = 0
     inside: int = 0
     """Inside a function that the kernel calls, and that has no replay of the user's own."""
@@ -290,14 +288,14 @@ class Record:
 
     def needing(self, value: _A, tokens: Tokens, site: Site) -> _A:
         """The value, whose adjoint needs what is behind these tokens."""
-        if self.rough or self.shielded or not tokens or not is_active(value):
+        if self.shielded or not tokens or not is_active(value):
             return value
         return with_trace(value, self.needs(merged(traces_of(value)), tokens, site))
 
     def doubting(self, value: _A, doubts: Iterable[Doubt | Through]) -> _A:
         """The value, of which Warp's adjoint may be wrong."""
         doubts = tuple(doubts)
-        if self.rough or self.shielded or not doubts:
+        if self.shielded or not doubts:
             return value
         sources = [trace for trace in traces_of(value) if trace is not None]
         return with_trace(value, Trace(sources, doubts=doubts))

@@ -178,7 +178,7 @@ def _made(
     around = {name: getattr(record, name) for name in _AROUND}
     record.state, record.loops, record.judged, record.strays = State(facts=facts), [], [], {}
     record.stored, record.accesses, record.silent, record.summing = [], {}, 0, True
-    record.settling = record.rough = False
+    record.settling = False
     record.within, record.visited_within, visited = {}, 0, record.visited
     for name in _NOTED:
         setattr(record, name, type(around[name])())
@@ -233,7 +233,6 @@ _AROUND = (
     "silent",
     "summing",
     "settling",
-    "rough",
     "moved",
     "heads",
     "depth",
@@ -277,7 +276,7 @@ def _applied(record: Record, summary: Summary, given: Sequence[Part], site: Site
     record.next_id += len(summary.steps)
 
     def trace(way: Way | None) -> Trace | None:
-        if way is None or record.rough:
+        if way is None:
             return None
         needs: list[Needs] = []
         for need in way.needs:
