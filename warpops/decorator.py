@@ -43,7 +43,7 @@ def warp_op(*args: Any, **options: Any) -> Any:
         scratch: arrays made for the launch and not returned, as in ``"tmp[n, 3]"``.
         sizes: extra int arguments of the op, for use in shapes and ``dim``.
         optional: arrays that may be None.
-        nondiff: inputs that get no gradient.
+        nondiff: inputs that get no gradient, and results that have none. An in-out array is both.
         tensor_scalars: numbers that arrive as 0-d CPU tensors, so that a change costs no recompilation.
         backward: a kernel or a ``WarpOp`` that computes the gradients in place of the adjoint; its arguments are named after
             the forward's, or a dict says what they stand for: ``(kernel, {"its_argument": "grad_y", "flag": 1})``.

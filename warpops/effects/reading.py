@@ -90,7 +90,7 @@ class Reader(ast.NodeVisitor):
         _VISITS.get(kind, Reader.generic_visit)(self, node)
 
     def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Store):
+        if isinstance(getattr(node, "ctx", None), ast.Store):  # until Warp 1.17 a function that wp.static came to has none
             self.here.bound.add(node.id)
             return
         if node is not self.added:

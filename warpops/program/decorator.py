@@ -57,7 +57,7 @@ def warp_program(
         scratch: arrays made for the run and not returned, as in ``"tmp[n, 3]"``. They start as zeros.
         sizes: extra int arguments of the op, for use in shapes.
         optional: arrays that may be None.
-        nondiff: inputs that get no gradient.
+        nondiff: inputs that get no gradient, and results that have none. An in-out array is both.
         tensor_scalars: numbers that arrive as 0-d CPU tensors, so that a change costs no recompilation.
         backward: a kernel or a ``WarpOp`` that computes the gradients in place of the launches' adjoints.
 
