@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..plan.model import OpPlan
@@ -18,18 +18,20 @@ def eager(ways: Ways, launch: Callable[..., Any], /, *arguments: Any) -> Any:
     """A call with all values of the schema, by position; ``launch`` is what ``launch_or_op`` made."""
     plan = ways.plan
     try:
+        changed: list[Any] = []
         if plan.mutated:
-            if _wants_grad(arguments, plan.mutated_places if plan.results else _arrays(plan)):
+            changed = [value for value, slot in zip(arguments, plan.inputs, strict=True) if slot.role == "mutated"]
+            if _wants_grad(changed if plan.results else [arguments[place] for place in _arrays(plan)]):
                 refuse_mutation(ways, arguments)
-            if any(value is not None and value.is_neg() for value in _changed(plan, arguments)):
+            if any(value is not None and value.is_neg() for value in changed):
                 return resolve_negated(ways, arguments)
-        if plan.differentiable and _wants_grad(arguments, plan.gradient_places):
+        if plan.differentiable and _wants_grad([arguments[place] for place in plan.gradient_places]):
             results = ways.live().apply(*arguments)
         else:
             results = launch(*arguments)
             if len(plan.returned) > len(plan.results):
                 results = one_or_many(many(results)[: len(plan.results)])
-        for value in _changed(plan, arguments) if plan.mutated else ():
+        for value in changed:
             increment_version(value)
         return results
     except (AttributeError, TypeError, RuntimeError):
@@ -41,14 +43,9 @@ def _arrays(plan: OpPlan) -> list[int]:
     return [place for place, slot in enumerate(plan.inputs) if slot.is_array]
 
 
-def _changed(plan: OpPlan, arguments: Sequence[Any]) -> list[Any]:
-    return [arguments[place] for place in plan.mutated_places]
-
-
-def _wants_grad(arguments: Sequence[Any], places: Iterable[int]) -> bool:
+def _wants_grad(values: Iterable[Any]) -> bool:
     if torch_modes.grad_enabled():
-        for place in places:  # half the time of any() over a generator
-            value = arguments[place]
+        for value in values:  # half the time of any() over a generator
             if value is not None and value.requires_grad:
                 return True
     return False

@@ -90,7 +90,8 @@ class Reader(ast.NodeVisitor):
         _VISITS.get(kind, Reader.generic_visit)(self, node)
 
     def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(getattr(node, "ctx", None), ast.Store):  # until Warp 1.17 a function that wp.static came to has none
+        # Until Warp 1.17 the name of what wp.static came to has no context.
+        if isinstance(getattr(node, "ctx", None), ast.Store):
             self.here.bound.add(node.id)
             return
         if node is not self.added:

@@ -237,11 +237,6 @@ class OpPlan:
     def mutated(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.role == "mutated")
 
-    @cached_property
-    def mutated_places(self) -> tuple[int, ...]:
-        """Where those are among the schema's values."""
-        return tuple(k for k, slot in enumerate(self.inputs) if slot.role == "mutated")
-
     @property
     def block(self) -> int:
         """How many threads a block of a tiled launch has, which its last coordinate may count; on the CPU it has one."""
@@ -310,16 +305,13 @@ class OpPlan:
     @cached_property
     def found_sizes(self) -> tuple[str, ...]:
         """The sizes that follow from the arrays, where all are given."""
-        return tuple(solved.name for solved in self._solved_by_all)
-
-    @cached_property
-    def _solved_by_all(self) -> tuple[Solved, ...]:
-        return self.solved({slot.name for slot in self.given_arrays})
+        return tuple(solved.name for solved in self.solved({slot.name for slot in self.given_arrays}))
 
     @cached_property
     def sizes_follow(self) -> tuple[Solved, ...] | None:
         """How they follow at every call; None where that depends on which optional arrays are given."""
-        return None if any(solved.of.optional for solved in self._solved_by_all) else self._solved_by_all
+        found = self.solved({slot.name for slot in self.given_arrays})
+        return None if any(solved.of.optional for solved in found) else found
 
     @cached_property
     def proven(self) -> frozenset[tuple[str, int]]:
