@@ -3,8 +3,9 @@
 ``analyse(kernel)`` interprets the kernel's syntax tree abstractly, never Warp's generated code, and returns plain data
 (``model``). It decides for certain or not at all. Data flows one way:
 
-``source`` (whose code, which object a name means) -> ``statements`` / ``expressions`` / ``calls`` (the interpreter,
-over ``values`` and ``state``) -> a ``Record`` of accesses and events -> ``conclude`` and ``hazards`` (``Effects``).
+``names`` (whose code, which object a name means; ``reading``: what its text says) -> ``statements``, ``expressions``,
+``functions`` (the interpreter, over ``values`` and ``state``) -> a ``Record`` of accesses and events -> ``conclude`` and
+``hazards`` (``Effects``).
 """
 
 import ast

@@ -226,7 +226,7 @@ class Record:
     shielded: int = 0
     """Inside a function whose adjoint the user wrote."""
     silent: int = 0
-    """Inside a first pass over a loop's body."""
+    """Only a value is asked for: nothing of how it is computed is noted."""
     heads: dict[int, Head] = field(default_factory=dict)
     """Of the loops of the outermost one, by the way to each."""
     settling: bool = False
