@@ -111,6 +111,14 @@ ROTATIONS = {
     "transform_compose": ["wp.transform_compose(u, q, v)"],
 }
 
+DECOMPOSITIONS = {
+    "svd2": ["svd2(m)"],
+    "svd3": ["svd3(m)", "svd3(m * n)"],
+    "eig3": ["eig3(wp.transpose(m) * m)"],
+    "qr3": ["qr3(m)"],
+}
+"""Functions of all factors."""
+
 SINGLE = {
     "norm_l1": ["wp.norm_l1(uf)"],
     "norm_l2": ["wp.norm_l2(uf)"],
@@ -157,9 +165,6 @@ WITHOUT_RULE = {
     "noise": "out[0, i] = f64(wp.noise(wp.uint32(7), float(a)))",
     "pnoise": "out[0, i] = f64(wp.pnoise(wp.uint32(7), float(a), 4))",
     "curlnoise": "out[0, i] = f64(wp.curlnoise(wp.uint32(7), wp.vec2(float(a), float(b)))[0])",
-    "svd3": "l, o, r = wp.svd3(m)\n    out[0, i] = o[0]",
-    "qr3": "l, r = wp.qr3(m)\n    out[0, i] = r[0, 0]",
-    "eig3": "l, o = wp.eig3(m)\n    out[0, i] = o[0]",
 }
 
 
@@ -178,6 +183,26 @@ def axis(q: wp.quatd):
 def angle(q: wp.quatd):
     v, a = wp.quat_to_axis_angle(q)
     return a
+
+@wp.func
+def svd2(m: wp.mat33d):
+    u, s, v = wp.svd2(wp.mat22d(m[0, 0], m[0, 1], m[1, 0], m[1, 1]))
+    return u[0, 1] * v[1, 0] + s[0] * u[1, 0] - s[1] * s[1] * v[0, 0]
+
+@wp.func
+def svd3(m: wp.mat33d):
+    u, s, v = wp.svd3(m)
+    return u * wp.transpose(v) + u * wp.diag(wp.cw_mul(s, s)) * wp.transpose(u) * s[1]
+
+@wp.func
+def eig3(m: wp.mat33d):
+    q, d = wp.eig3(m)
+    return q * wp.diag(wp.vec3d(wp.log(d[0]), wp.sqrt(d[1]), d[2] * d[2])) * wp.transpose(q)
+
+@wp.func
+def qr3(m: wp.mat33d):
+    q, r = wp.qr3(m)
+    return q * r[0, 1] + r * q[2, 1]
 """
 
 
@@ -254,10 +279,17 @@ def products(values: torch.Tensor, leaves: list[torch.Tensor], u: list[torch.Ten
 
 
 TABLES = {"scalars": SCALARS, "vectors": VECTORS, "rotations": ROTATIONS, "single": SINGLE}
+TABLES["decompositions"] = DECOMPOSITIONS
 
 
 @pytest.mark.parametrize(
-    "name", ["scalars", "vectors", *(pytest.param(n, marks=pytest.mark.slow) for n in ("rotations", "single"))]
+    "name",
+    [
+        "scalars",
+        "vectors",
+        "decompositions",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("rotations", "single")),
+    ],
 )
 def test_tangents_of_builtins(name: str, tmp_path: Path) -> None:
     expressions = [e for row in TABLES[name].values() for e in row]
@@ -286,6 +318,31 @@ def test_tangents_of_builtins(name: str, tmp_path: Path) -> None:
     numeric = slopes(along, x, w, step * 10 if not single else step).sum(1).tolist()
     for expression, got, want in zip(expressions, products(along(*leaves), leaves, w), numeric, strict=True):
         assert abs(got - want) < (2e-2 if single else 1e-5) * (1 + abs(want)), (expression, got, want)
+
+
+def test_third_order_of_decompositions(tmp_path: Path) -> None:
+    """Tangents of functions that give values and tangents at once, and of compositions, whose names mustn't meet."""
+    apart = "wp.diag(wp.vec3d(f64(1.0), f64(4.0), f64(9.0)))"
+    expressions = ["total(svd3(m))", f"total(eig3(wp.transpose(n) * {apart} * n))"]
+    expressions += ["total(qr3(n))", "total(axis(wp.quat_from_matrix(m)))"]
+    made = module(tmp_path, "tangent_third", [f"out[{k}, i] = {e}" for k, e in enumerate(expressions)])
+    given = ", ".join(f"{n}_[n]" for n in ARGUMENTS)
+    op = warp_op(made.every, f"{given} -> out[{len(expressions)}, n]", name="tangents::third")
+    values, generator = dict(zip(ARGUMENTS, inputs(2), strict=True)), torch.Generator().manual_seed(9)
+    x = [values["m"], values["n"]]
+    u, v, w = ([torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in x] for _ in range(3))
+
+    def plain(m: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return op(*(values | {"m": m, "n": n}).values())
+
+    def first(*x: torch.Tensor) -> torch.Tensor:
+        return torch.func.jvp(plain, x, tuple(u))[1]
+
+    def second(*x: torch.Tensor) -> torch.Tensor:
+        return torch.func.jvp(first, x, tuple(v))[1]
+
+    third = torch.func.jvp(second, tuple(x), tuple(w))[1]
+    assert disagreements(third, slopes(second, x, w, 1e-6), expressions, 1e-4) == []
 
 
 def test_no_builtin_is_missing() -> None:

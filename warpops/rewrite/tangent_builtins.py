@@ -8,9 +8,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import warp as wp
+
 from ..effects.tables import Row, row
 from ..private import warp_built, warp_types
-from .tangent_compositions import COMPOSED, composed
+from .tangent_compositions import COMPOSED, DECOMPOSED, composed
 from .tangent_scope import Form, Scope, has_tangent, scalar_of
 from .tangent_text import atom, joined, summed
 from .trees import parsed
@@ -42,6 +44,8 @@ class Builtins:
         if composition is not None and not (name in ("min", "max") and len(forms) == 2):
             overload = composed(composition).get_overload([f.type for f in forms], {})
             return self.users(node, overload, forms, kind)
+        if name in DECOMPOSED and len(forms) == 1:
+            return self._decomposed(name, forms[0], kind)
         if known.tangent == "linear" and "scale" not in parameters:
             return [self._linear(node, name, parameters, forms, kind, text)]
         if known.tangent in ("product", "symmetric"):
@@ -59,6 +63,18 @@ class Builtins:
         if known.terms:
             return [self._summed(known, parameters, forms, kind, text)]
         raise self.scope.refuse(node, f"'{name}' has no tangent rule")
+
+    def _decomposed(self, name: str, form: Form, kinds: list[Any]) -> list[Form]:
+        """The factors of a matrix, and their tangents."""
+        scope, scalar = self.scope, scalar_of(form.type)
+        function, least = DECOMPOSED[name]
+        if scalar is not wp.float64:
+            least = 1e-6
+        made = composed(function).get_overload([form.type, form.type, scalar], {})
+        values, tangents = ([scope.fresh(hint) for _ in kinds] for hint in ("t", "d_t"))
+        given = f"{form.text}, {form.tangent}, {scope.number(least, scalar)}"
+        scope.add(f"{', '.join([*values, *tangents])} = {scope.give(made, name)}({given})")
+        return [Form(*result) for result in zip(values, kinds, tangents, strict=True)]
 
     def _linear(
         self, node: ast.AST, name: str, parameters: list[str], forms: list[Form], kind: Any, text: Callable[..., str]

@@ -1,6 +1,7 @@
-"""Builtins as compositions of others: their tangents are made from this source, as those of a user's functions are."""
+"""Builtins whose tangents are made from source: compositions of others, derived as the user's functions are, and
+decompositions of matrices, whose values and tangents one function gives."""
 
-# mypy: disable-error-code="no-untyped-def,operator,call-overload,arg-type"
+# mypy: disable-error-code="no-untyped-def,operator,call-overload,arg-type,index"
 from __future__ import annotations
 
 import functools
@@ -161,6 +162,79 @@ COMPOSED: dict[tuple[str, str], Callable[..., Any]] = {
     ("max", "a"): greatest,
 }
 """By the builtin's name and its first parameter; ``min`` and ``max`` of one vector."""
+
+
+def svd2(a: Any, d_a: Any, least: Any):
+    u, s, v = wp.svd2(a)
+    p = wp.transpose(u) * d_a * v
+    zero = least - least
+    one = type(least)(1.0)
+    f = one / wp.min(s[1] * s[1] - s[0] * s[0], -least)
+    between = type(a)(zero, f, -f, zero)
+    ps = p * wp.diag(s)
+    sp = wp.diag(s) * p
+    d_u = u * wp.cw_mul(between, ps + wp.transpose(ps))
+    d_v = v * wp.cw_mul(between, sp + wp.transpose(sp))
+    return u, s, v, d_u, wp.get_diag(p), d_v
+
+
+def svd3(a: Any, d_a: Any, least: Any):
+    u, s, v = wp.svd3(a)
+    p = wp.transpose(u) * d_a * v
+    zero = least - least
+    one = type(least)(1.0)
+    f = one / wp.min(s[1] * s[1] - s[0] * s[0], -least)
+    g = one / wp.min(s[2] * s[2] - s[0] * s[0], -least)
+    h = one / wp.min(s[2] * s[2] - s[1] * s[1], -least)
+    between = type(a)(zero, f, g, -f, zero, h, -g, -h, zero)
+    ps = p * wp.diag(s)
+    sp = wp.diag(s) * p
+    d_u = u * wp.cw_mul(between, ps + wp.transpose(ps))
+    d_v = v * wp.cw_mul(between, sp + wp.transpose(sp))
+    return u, s, v, d_u, wp.get_diag(p), d_v
+
+
+def eig3(a: Any, d_a: Any, least: Any):
+    q, d = wp.eig3(a)
+    p = wp.transpose(q) * d_a * q
+    zero = least - least
+    one = type(least)(1.0)
+    x = d[1] - d[0]
+    y = d[2] - d[0]
+    z = d[2] - d[1]
+    f = one / wp.copysign(wp.max(wp.abs(x), least), x)
+    g = one / wp.copysign(wp.max(wp.abs(y), least), y)
+    h = one / wp.copysign(wp.max(wp.abs(z), least), z)
+    between = type(a)(zero, f, g, -f, zero, h, -g, -h, zero)
+    return q, d, q * wp.cw_mul(between, p), wp.get_diag(p)
+
+
+def qr3(a: Any, d_a: Any, least: Any):
+    q, r = wp.qr3(a)
+    p = wp.transpose(q) * d_a * wp.inverse(r)
+    zero = least - least
+    upper = type(a)(
+        p[0, 0],
+        p[1, 0] + p[0, 1],
+        p[2, 0] + p[0, 2],
+        zero,
+        p[1, 1],
+        p[2, 1] + p[1, 2],
+        zero,
+        zero,
+        p[2, 2],
+    )
+    return q, r, q * (p - upper), upper * r
+
+
+DECOMPOSED: dict[str, tuple[Callable[..., Any], float]] = {
+    "svd2": (svd2, 1e-12),
+    "svd3": (svd3, 1e-12),
+    "eig3": (eig3, 1e-6),
+    "qr3": (qr3, 0.0),
+}
+"""By the builtin's name: of a matrix, its tangent and the least distance between values that are told apart, the results
+and their tangents; and that distance in double precision, as Warp's adjoints have it. In others it is 1e-6."""
 
 
 @functools.cache

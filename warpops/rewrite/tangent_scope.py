@@ -175,7 +175,7 @@ class Scope:
         self._locals += 1
         while self.names.has(f"{hint}{self._locals}"):
             self._locals += 1
-        return f"{hint}{self._locals}"
+        return self.names.fresh(f"{hint}{self._locals}")
 
     # --- types --------------------------------------------------------------------------------------------------------
 
