@@ -41,6 +41,30 @@ def three_deep(x: wp.array2d[D], y: wp.array[D]):
 
 
 @wp.kernel
+def held(x: wp.array2d[D], y: wp.array[D]):
+    """A local holds the count of the loop around, and both variables are cast, more than once in a turn."""
+    i = wp.tid()
+    count = 3
+    s = x[i, 0]
+    for a in range(count):
+        for b in range(a):
+            s = s * wp.cos(s + D(b) * x[i, 1]) + D(a) * x[i, 2]
+    y[i] = s
+
+
+@wp.kernel
+def given_before(x: wp.array2d[D], n: int, y: wp.array[D]):
+    """The number that a name has later isn't what it has in the loop."""
+    i = wp.tid()
+    s = x[i, 0]
+    for a in range(2):
+        for b in range(a, n):
+            s = s * x[i, b] + x[i, a]
+    n = 1
+    y[i] = s * D(n)
+
+
+@wp.kernel
 def around(x: wp.array2d[D], n: wp.array[int], y: wp.array[D]):
     """The small loop is part of one that stays."""
     i = wp.tid()
@@ -101,6 +125,8 @@ N = torch.tensor([2, 0, 1, 3], dtype=torch.int32)
     [
         (packed, "x[n, 3] -> y[n]", 1),
         (three_deep, "x[n, 3] -> y[n]", 2),
+        (held, "x[n, 3] -> y[n]", 1),
+        (given_before, "x[m, 3] -> y[m]", 0),
         (around, "x[m, 3], n[m] -> y[m]", 1),
         (read_after, "x[n, 3] -> y[n]", 0),
         (many, "x[n, 3] -> y[n]", 0),
@@ -110,15 +136,18 @@ N = torch.tensor([2, 0, 1, 3], dtype=torch.int32)
 )
 def test_gradients_and_what_is_written(kernel, declared, written):
     op = warp_op(kernel, declared, name=f"small::{kernel.key}")
-    more = (N,) if kernel is around else ()
+    more = {around: (N,), given_before: (3,)}.get(kernel, ())
     assert torch.autograd.gradcheck(lambda x: op(x, *more), [rand(4, 3).requires_grad_()])
     told = " ".join(op.explain().split())
     assert told.count(WRITTEN) == written
     adjoint = op.source.rpartition(f"def {kernel.key}_adjoint")[2]
-    assert ("walk_" in adjoint) == (kernel in (around, read_after, many, left))
+    assert ("walk_" in adjoint) == (kernel in (around, given_before, read_after, many, left))
 
 
 def test_second_derivatives():
+    assert torch.autograd.gradgradcheck(
+        warp_op(held, "x[n, 3] -> y[n]", name="small::held_twice"), [rand(2, 3).requires_grad_()]
+    )
     op = warp_op(packed, "x[n, 3] -> y[n]", name="small::packed_twice")
     assert torch.autograd.gradgradcheck(op, [rand(2, 3).requires_grad_()])
     x = rand(2, 3).requires_grad_()

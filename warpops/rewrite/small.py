@@ -112,10 +112,24 @@ def _number(source: Source, node: ast.expr, known: Mapping[str, int]) -> int:
         return OPERATORS[type(node.op)](one, other)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_number(source, node.operand, known)
+    if isinstance(node, ast.Name) and node.id in source.local:
+        node = _assigned(source, node.id)
     value = node.value if isinstance(node, ast.Constant) else source.meaning(node)
     if type(value) is not int:
         raise _UnknownError
     return value
+
+
+def _assigned(source: Source, name: str) -> ast.expr:
+    """What a local is from its one assignment on, which is no branch's and no loop's."""
+    arguments = [a.arg for a in source.tree.args.args]
+    stores = [
+        n for n in ast.walk(source.tree) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
+    ]
+    for statement in source.tree.body:
+        if isinstance(statement, ast.Assign) and statement.targets == stores and name not in arguments:
+            return statement.value
+    raise _UnknownError
 
 
 class _Writer(ast.NodeTransformer):

@@ -67,7 +67,9 @@ class Typed:
             node = node.value
         if not isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.AugAssign)):
             return
-        if self.called.setdefault(id(node), function) is not function:
+        first = self.called.setdefault(id(node), function)
+        # The variable of an unrolled loop is a float to Warp from its first cast on: the cast stays what it was.
+        if first is not function and not (first.is_builtin() and first.key == function.key and "float" in first.key):
             self.ambiguous.add(id(node))
         self.called[id(node)] = function
 
