@@ -53,6 +53,7 @@ SCALARS = {
     "mul": ["a * b", "a * u", "u * a", "m * u", "m * n", "m * a", "q * p", "q * a", "t * w", "g * g"],
     "div": ["a / b", "u / a", "m / a", "q / a", "a / u"],
     "mod": ["wp.mod(a, f64(0.25))"],
+    "frac": ["wp.frac(a * b * f64(5.0))", "wp.frac(-a) * c"],
     "neg": ["-a", "-u", "-m", "-q"],
     "pos": ["+a", "+u"],
 }

@@ -153,7 +153,7 @@ ROWS: dict[str, Row] = {
         tangent=_terms(a=f"-d_a * (1.0 - {_UNIT})", b=f"-d_b * {_UNIT}", x="d_x"),
         whole=f"total * (6.0 * {_UNIT} * (1.0 - {_UNIT}) / (b - a))",
     ),
-    "frac": Row(rewritten=True),
+    "frac": Row(rewritten=True, tangent=_terms(x="d_x")),
     **_alike("floor ceil round rint trunc sign step nonzero", Row(needs="zero", tangent="flat")),
     # Random numbers
     "rand_init": _PLAIN,
