@@ -7,7 +7,7 @@ come here always, where sizes may be symbolic.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -186,6 +186,14 @@ def fresh_shape(
     result = tuple(_evaluate(op, what, expr, sizes) for expr in shape)
     _nonnegative(op, what, result, [str(e) for e in shape])
     return result
+
+
+def refuse_outdated(op: str, slot: Slot, buffer: torch.Tensor, shape: tuple[int, ...]) -> NoReturn:
+    """Say that the callable for a shape gives another one than compiled code has."""
+    raise ArgumentError(
+        f"{op}: the shape of '{slot.label}': its callable gives {shape}, and compiled code was made for "
+        f"{tuple(buffer.shape[: slot.leaf.ndim])}; what it reads besides its arguments may not change"
+    )
 
 
 def launch_size(op: str, plan: OpPlan, sizes: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[Any, ...]:

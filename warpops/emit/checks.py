@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..arguments import overlap
-from ..arguments.call import bind_sizes, device_of, fresh_shape, launch_size
+from ..arguments.call import bind_sizes, device_of, fresh_shape, launch_size, refuse_outdated
 from ..arguments.handle import check_handle
 from ..arguments.kinds import check_slot
 from ..arguments.number import converted
@@ -228,6 +228,17 @@ def shapes_of(w: Writer, slots: Iterable[Slot]) -> Shapes:
         else:
             shapes[slot.name] = _computed(w, slot.shape)
     return shapes
+
+
+def check_computed(w: Writer) -> None:
+    """A callable may give another shape than when code was compiled, if it reads more than its arguments."""
+    for slot in w.plan.fresh:
+        if callable(slot.shape):
+            (sizes,) = shapes_of(w, [slot]).values()
+            there = f"{slot.name} is not None and " if slot.optional else ""
+            w.text.add(f"if {there}{slot.name}.shape[: {slot.leaf.ndim}] != {tuple_of(sizes)}:")
+            refuse = w.provide(f"outdated_{slot.name}", partial(refuse_outdated, w.op, slot))
+            w.text.add(f"    {refuse}({slot.name}, {tuple_of(sizes)})")
 
 
 def write_launch_size(w: Writer) -> str:

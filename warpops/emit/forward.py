@@ -71,6 +71,7 @@ def write_forward_into(w: Writer) -> None:
     with w.text.function(w.function("forward_into"), _buffered(w)):
         checks.separate(w)
         checks.measure(w)
+        checks.check_computed(w)
         _call_run(w)
 
 
