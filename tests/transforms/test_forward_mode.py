@@ -125,6 +125,24 @@ def test_jacobians_and_hessians(name):
     close(jacrev(jacrev(total(op), argnums=where), argnums=where)(*x), want)
     close(jacrev(jacfwd(total(op), argnums=where), argnums=where)(*x), want)
     close(jacfwd(jacfwd(total(op), argnums=where), argnums=where)(*x), want)
+    if name == "one input":
+        close(jacfwd(hessian(total(op)))(*x), jacfwd(hessian(total(reference)))(*x))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_forward_mode_in_forward_mode(name):
+    """PyTorch alone gives zeros for an autograd function."""
+    op, reference, x, v = drawn(name)
+    alike(name, along(along(op, v), v)(*x), along(along(reference, v), v)(*x))
+
+    def slopes(f):
+        return grad(lambda *x: sum(r.square().sum() for r in f(*x)), tuple(range(len(x))))
+
+    alike(name, along(along(slopes(op), v), v)(*x), along(along(slopes(reference), v), v)(*x))
+
+
+def along(f, v):
+    return lambda *x: jvp(f, x, v)[1]
 
 
 def test_transforms_over_and_under_vmap():
@@ -135,6 +153,8 @@ def test_transforms_over_and_under_vmap():
         lambda f: jvp(vmap(f, (0, None)), (x, w), (v, w)),
         lambda f: vmap(hessian(lambda x: f(x, w).square().sum()))(x),
         lambda f: vmap(lambda x, v: jvp(grad(lambda x: f(x, w).sum()), (x,), (v,)))(x, v),
+        lambda f: vmap(lambda x, v: along(along(grad(lambda x: f(x, w).square().sum()), (v,)), (v,))(x))(x, v),
+        lambda f: along(vmap(jacfwd(grad(lambda x: f(x, w).square().sum()))), (v,))(x),
         lambda f: grad(lambda x: vmap(grad(lambda x: f(x, w).square().sum()))(x).square().sum())(x),
         lambda f: vmap(jacfwd(f, argnums=1), (0, None))(x, w),
     ):

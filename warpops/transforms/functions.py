@@ -5,9 +5,12 @@ Both have a ``setup_context``, which torch.func asks for, and hand vmap to the r
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ..arguments.handle import alive, check_unchanged
 from ..arguments.ran import latest_ran
@@ -15,6 +18,27 @@ from ..calls.copies import copy_of
 from ..calls.own_backward import custom_backward
 from ..calls.special import refuse_gradient
 from ..calls.ways import many, one_or_many
+
+
+def _seen_further_out(jvp: Callable[..., Any]) -> Callable[..., Any]:
+    """A ``jvp`` of the saved tensors and the tangents, which has tangents of its own at levels further out.
+
+    PyTorch calls it with forward mode off, which all levels share, and gives what is dual at this one.
+    """
+
+    @functools.wraps(jvp)
+    def run(ctx: Any, *tangents: Any) -> Any:
+        recorded = torch.is_grad_enabled()
+        # Leaving inference mode is what turns forward mode on, and autograd with it.
+        with torch.inference_mode(False), torch.set_grad_enabled(recorded):
+            return jvp(ctx, [_primal(t) for t in ctx.saved_tensors], *map(_primal, tangents))
+
+    return run
+
+
+def _primal(value: Any) -> Any:
+    unpack: Any = forward_ad.unpack_dual
+    return value if value is None else unpack(value).primal
 
 
 def make_forward(transforms: Any) -> Any:
@@ -80,9 +104,9 @@ def make_forward(transforms: Any) -> Any:
             return (*plan.spread(found), *(None for _ in mutated))
 
         @staticmethod
-        def jvp(ctx: Any, *tangents: Any) -> Any:
+        @_seen_further_out
+        def jvp(ctx: Any, saved: list[Any], *tangents: Any) -> Any:
             active = {arguments[p]: tangents[p] for p in plan.gradient_places if tangents[p] is not None}
-            saved = ctx.saved_tensors
             if not active:  # what moves has no derivative
                 moved = [i not in silent for i in range(len(plan.returned))]
                 outputs = saved[tensors:]
@@ -147,7 +171,7 @@ def make_backward(transforms: Any) -> Any:
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            values = saved(ctx)
+            values = whole(ctx.saved_tensors, ctx)
             asked = [bool(need) for need in ctx.needs_input_grad]
             active = {s.name: g for s, g in zip(plan.gradients, grads, strict=True) if g is not None}
             result: list[Any] = [None] * (first + len(plan.cotangents) + 1)
@@ -167,8 +191,9 @@ def make_backward(transforms: Any) -> Any:
             return tuple(result)
 
         @staticmethod
-        def jvp(ctx: Any, *tangents: Any) -> Any:
-            values = saved(ctx)
+        @_seen_further_out
+        def jvp(ctx: Any, saved: list[Any], *tangents: Any) -> Any:
+            values = whole(saved, ctx)
             active = {arguments[p]: tangents[p] for p in positions if tangents[p] is not None}
             moved = tangents[first : first + len(plan.cotangents)]
             wanted = frozenset(s.name for s, need in zip(plan.gradients, ctx.needs, strict=True) if need)
@@ -200,9 +225,9 @@ def make_backward(transforms: Any) -> Any:
         transforms.check_again(ctx)
         return found
 
-    def saved(ctx: Any) -> list[Any]:
+    def whole(saved: Sequence[Any], ctx: Any) -> list[Any]:
         values: list[Any] = [None] * (first + len(plan.cotangents))
-        for place, value in zip([*places, *plan.other_places], [*ctx.saved_tensors, *ctx.rest], strict=True):
+        for place, value in zip([*places, *plan.other_places], [*saved, *ctx.rest], strict=True):
             values[place] = value
         return values
 
