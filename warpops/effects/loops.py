@@ -231,6 +231,8 @@ def _turn(
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
     for n in names & frame.env.keys():
         frame.env[n] = record.doubting(frame.env[n], doubts)
+    # What the loop replaces had a gradient, which it ends: without its turns that would go on.
+    outer = {**outer, **{n: record.doubting(outer[n], doubts) for n in names & outer.keys()}}
     _changed_in_turns(record, began)
     if loop in record.run_time:
         end_loop(record, frame, node, loop, outer)
