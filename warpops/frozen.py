@@ -57,7 +57,7 @@ def replace(value: _T, /, **changes: Any) -> _T:
 
 _EQUAL = """
 def made(self, other):
-    return ({mine}) == ({theirs}) if other.__class__ is self.__class__ else NotImplemented
+    return {equal} if other.__class__ is self.__class__ else NotImplemented
 """
 _HASH = """
 def made(self):
@@ -73,12 +73,14 @@ def made(self):
 
 @functools.cache
 def _compiled(cls: Any, text: str) -> Callable[..., Any]:
-    compared = [one.name for one in fields(cls) if one.compare]
-    mine, theirs = ("".join(f"{of}.{name}, " for name in compared) for of in ("self", "other"))
+    compared = [one for one in fields(cls) if one.compare]
+    pairs = [(f"self.{one.name}", f"other.{one.name}") for one in compared]
+    equal = " and ".join(["True", *(f"({mine} is {other} or {mine} == {other})" for mine, other in pairs)])
+    mine = "".join(f"self.{one.name}, " for one in compared if one.hash is not False)
     values = {one.name: f"self.{one.name}" if one.init else one.default for one in fields(cls)}
     copied = "; ".join(["pass", *(f"new.{name} = {value}" for name, value in values.items())])
     scope: dict[str, Any] = {"create": object.__new__}
-    exec(text.format(mine=mine, theirs=theirs, copied=copied), scope)
+    exec(text.format(mine=mine, equal=equal, copied=copied), scope)
     made: Callable[..., Any] = scope["made"]
     return made
 

@@ -303,7 +303,9 @@ def _pass(
     frame.env.update({name: value for name, value in index.items() if name})
     context = LoopContext(loop, record.path(frame, node))
     frame.loops.append(context)
-    record.loops.append(loop if variable else -loop)
+    around = record.loops, record.around
+    record.loops = (*record.loops, loop if variable else -loop)
+    record.around |= {loop}
     tested = NONE
     if isinstance(node, ast.While):
         test = number(record, frame, node.test)
@@ -315,7 +317,7 @@ def _pass(
         )
         record.state.facts |= test.truth.true.facts
     record.execute(record, frame, node.body)
-    record.loops.pop()
+    record.loops, record.around = around
     frame.loops.pop()
     del record.judged[len(record.judged) - len(doubts) :]
     join_paths(record, frame, context.continues, node)

@@ -268,7 +268,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
     if isinstance(target, ast.Name):
         current = as_number(record, frame, evaluate(record, frame, target), node)
         value = number(record, frame, node.value)
-        bind(record, frame, target.id, numbers.combine(record, operator, current, value, node, site), node)
+        bind(record, frame, target.id, numbers.combine(record, frame, operator, current, value, node), node)
         return
     place = locate(record, frame, target)
     if place.array is None:
@@ -282,7 +282,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
         if operator in ("add", "sub") and isinstance(target, ast.Subscript):
             _add_to_part(record, frame, target, place, value, node)
         else:
-            result = numbers.combine(record, operator, current, value, node, site)
+            result = numbers.combine(record, frame, operator, current, value, node)
             store_part(record, frame, target, place, result, node)
         return
     _note_store(record, frame, node, place.component)
@@ -293,7 +293,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
         return
     current = as_number(record, frame, load(record, frame, place, node), node)
     value = number(record, frame, node.value)
-    result = numbers.combine(record, operator, current, value, node, site)
+    result = numbers.combine(record, frame, operator, current, value, node)
     access.store(record, place.array, place.forms, result, site, place.tokens, component=place.component)
 
 
