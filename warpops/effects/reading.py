@@ -17,9 +17,11 @@ class Body:
 
     bound: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
-    """But for what is added to, as ``s`` in ``s += x``."""
+    """But for what is added to, as ``s`` in ``s += x``, and what parts are assigned of, as ``v`` in ``v[k] = x``."""
     parts: set[str] = field(default_factory=set)
     """Names of which a component, element or field is assigned."""
+    again: set[str] = field(default_factory=set)
+    """Those of them of which that is so in more than one place, or in a loop inside."""
     updated: set[str] = field(default_factory=set)
     """Names of arrays, or of what holds them, that builtins write to."""
     drawn: set[str] = field(default_factory=set)
@@ -37,6 +39,7 @@ class Body:
         self.bound |= other.bound
         self.read |= other.read
         self.parts |= other.parts
+        self.again |= other.parts
         self.drawn |= other.drawn
         self.updated |= other.updated
         self.exits |= other.exits
@@ -94,7 +97,7 @@ class Reader:
     def subscript(self, node: ast.Subscript | ast.Attribute) -> None:
         variable = root(node) if isinstance(node.ctx, ast.Store) else None
         if variable is not None:
-            self.here.parts.add(variable)
+            (self.here.again if variable in self.here.parts else self.here.parts).add(variable)
 
     def attribute(self, node: ast.Attribute) -> None:
         path = dotted(node)
@@ -103,7 +106,8 @@ class Reader:
         self.subscript(node)
 
     def assignment(self, node: ast.Assign | ast.AugAssign) -> None:
-        self.added = added_to(node)
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        self.added = target.value if isinstance(target, ast.Subscript) else added_to(node)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and self.added is None:
             self.here.read.add(node.target.id)
 
