@@ -131,7 +131,7 @@ def _add(
     """Note an access under the conditions of where it is."""
     if record.silent:
         return
-    under = (record.state.conditions, record.state.facts, tuple(record.loops), view or ref.view)
+    under = (record.state.conditions, record.state.facts, record.loops, view or ref.view)
     inside = bool(record.inside)
     record.accesses.setdefault(Access(ref.root, kind, pattern, site, *under, possible=possible, inside=inside, **more))
 
@@ -195,9 +195,9 @@ def read(
         taints.add(token)
         if record.shielded:  # a gradient of the user's own may read it as well
             record.events.setdefault(token, site)
-        for loop in record.loops:
-            if abs(loop) in record.run_time:
-                record.run_time[abs(loop)].reads.setdefault(token, site)
+        for loop in record.around:
+            if loop in record.run_time:
+                record.run_time[loop].reads.setdefault(token, site)
         _add(
             record,
             ref,

@@ -94,9 +94,9 @@ def _numbers(record: Record, frame: Frame, arguments: Arguments, node: ast.AST) 
     found: list[Value] = []
     for value in arguments.values:
         if isinstance(value, Tuple):
-            found.extend(access.as_number(record, frame, item, node) for item in value.items)
+            found.extend([access.as_number(record, frame, item, node) for item in value.items])
         else:
-            found.append(access.as_number(record, frame, value, node))
+            found.append(value if isinstance(value, Value) else access.as_number(record, frame, value, node))
     return found
 
 
@@ -137,14 +137,14 @@ def _where(record: Record, frame: Frame, name: str, arguments: Arguments, node: 
 def _bounds(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     values = _numbers(record, frame, arguments, node)
     form = numbers.clamped(name, values, node)
-    return numbers.differentiated(record, name, values, form, frame.code.site(node))
+    return numbers.differentiated(record, frame, name, values, form, node)
 
 
 def _operator(record: Record, frame: Frame, name: str, arguments: Arguments, node: ast.Call, used: bool) -> Abstract:
     values = _numbers(record, frame, arguments, node)
     if len(values) != 2:
         return _plain(record, frame, name, arguments, node)
-    return numbers.combine(record, name, values[0], values[1], node, frame.code.site(node))
+    return numbers.combine(record, frame, name, values[0], values[1], node)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _plain(
         values = [replace(v, tokens=less(v.tokens, Component)) for v in values]
     form = numbers.computed(values, node)
     needed = [*values[:2], *values[3:]] if known.writes == "third" else values  # what is added to isn't needed
-    result = numbers.differentiated(record, name, needed, form, site)
+    result = numbers.differentiated(record, frame, name, needed, form, node)
     if known.writes in ("state", "arguments", "results", "third"):
         changed = list(zip(arguments.all_nodes, arguments.values, strict=True))
         if known.writes == "third":
@@ -258,8 +258,8 @@ def _plain(
                 )
     if known.writes == "object" and result.active:
         record.warn(numbers.no_adjoint(name, site))
-    if known.needs not in ("nothing", "others"):
-        result = replace(result, data=result.data or not values, varies=result.varies if values else ALL)
+    if not values and known.needs not in ("nothing", "others"):
+        result = replace(result, data=True, varies=ALL)
     return (
         result
         if result.active or name not in ("vector", "matrix", "quaternion")

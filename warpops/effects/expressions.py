@@ -13,7 +13,7 @@ from . import conditions, numbers
 from .access import as_number, chosen, number, settled
 from .forms import NO_TRUTH
 from .functions import call
-from .joins import join, merge, with_tokens
+from .joins import merge, with_tokens
 from .names import as_abstract
 from .places import follow, spread
 from .record import BUDGET, Frame, OutOfBudgetError, Record
@@ -111,7 +111,7 @@ def _binary(record: Record, frame: Frame, node: ast.BinOp) -> Abstract:
     left = number(record, frame, node.left)
     right = number(record, frame, node.right)
     operator = OPERATORS.get(type(node.op), "pow")
-    return numbers.combine(record, operator, left, right, node, frame.code.site(node))
+    return numbers.combine(record, frame, operator, left, right, node)
 
 
 def _unary(record: Record, frame: Frame, node: ast.UnaryOp) -> Abstract:
@@ -206,14 +206,15 @@ def meet_envs(
     node: ast.AST,
 ) -> dict[str, Abstract]:
     result = {**one[0], **other[0]}
-    for name in [name for name, value in result.items() if one[0].get(name) is not value]:
-        a, b = one[0].get(name), other[0].get(name)
-        if a is None or b is None:
-            result[name] = with_tokens(join(a, b), test.tokens)
-        else:
+    for name, b in result.items():
+        a = one[0].get(name)
+        if a is None:
+            result[name] = with_tokens(b, test.tokens)
+        elif a is not b:
             result[name] = chosen(record, frame, test, settled(a, one[1].facts), settled(b, other[1].facts), node)
-    for name in one[0].keys() - other[0].keys():
-        result[name] = with_tokens(one[0][name], test.tokens)
+    if len(result) > len(other[0]):
+        for name in one[0].keys() - other[0].keys():
+            result[name] = with_tokens(one[0][name], test.tokens)
     return result
 
 

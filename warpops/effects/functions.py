@@ -69,21 +69,21 @@ def call(record: Record, frame: Frame, node: ast.Call, *, used: bool) -> Abstrac
     if is_address_of(obj):
         return _address_of(record, frame, node)
     arguments = arguments_of(record, frame, node)
+    if is_function(obj):
+        return _user_function(record, frame, obj, arguments, node)
+    if is_struct(obj):
+        return _construct(obj, arguments)
     if obj is type:
         given = arguments.positional[0] if arguments.positional else UNKNOWN
         struct = given.type if isinstance(given, (Struct, Value)) else None
         return Object(struct if is_struct(struct) else SomeType)
+    if obj is not None and is_type(obj):
+        return builtins.construct(record, frame, obj, arguments, node)
     if is_grad(obj):
         inner = arguments.positional[0] if arguments.positional else None
         return Object(_Gradient(inner))
     if isinstance(obj, _Gradient) or grad_target(obj) is not None:
         return _gradient(record, frame, arguments, node)
-    if is_function(obj):
-        return _user_function(record, frame, obj, arguments, node)
-    if is_struct(obj):
-        return _construct(obj, arguments)
-    if obj is not None and is_type(obj):
-        return builtins.construct(record, frame, obj, arguments, node)
     if obj is not None:
         name = getattr(obj, "__name__", "")
         return builtins.builtin(record, frame, name, arguments, node, used)
@@ -113,7 +113,7 @@ def _mapped(record: Record, frame: Frame, arguments: Arguments, result: Abstract
     function, *tiles = arguments.positional or (UNKNOWN,)
     if isinstance(function, Builtin):
         numbers = [tile for tile in tiles if isinstance(tile, Value)]
-        inner: Abstract = effects_numbers.differentiated(record, function.name, numbers, None, frame.code.site(node))
+        inner: Abstract = effects_numbers.differentiated(record, frame, function.name, numbers, None, node)
     elif isinstance(function, Object) and is_function(function.value):
         inner = _user_function(
             record, frame, function.value, Arguments(tuple(tiles), {}, (None,) * len(tiles), {}), node

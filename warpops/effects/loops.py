@@ -24,6 +24,7 @@ from .joins import join, leave_loop, meet_must, with_tokens
 from .loop_needs import begin_loop, doubts_of, end_loop, leaves
 from .names import Code, advances_query
 from .ranges import loop_variable, range_arguments, strides
+from .reading import Body
 from .record import Frame, Head, LoopContext, Record
 from .state import State
 from .values import (
@@ -40,6 +41,7 @@ from .values import (
     traces_of,
     with_trace,
 )
+from .wholes import overlaps
 
 _Loop: TypeAlias = ast.For | ast.While
 
@@ -218,7 +220,7 @@ def _turn(
     written = head.written | leave_loop(end.written - before.written, loop, again=True)
     read = head.read | leave_loop(end.read - before.read, loop, again=True)
     more = [n for n, v in grown.items() if v != head.env[n]]
-    sums = [n for n in more if n not in body.read and _is_sum(head.env[n], frame.env[n])]
+    sums = [n for n in more if _is_told(body, n, head.env[n], grown[n], frame.env[n])]
     # What was written matters to what is read of the same array, and the other way round.
     both = {array for array, _ in written} & {token.array for token, _ in read}
     around = (both and (written, read) != (head.written, head.read)) or (grown and turns != head.turns)
@@ -245,6 +247,24 @@ def _turn(
     )
     variables_behind(frame, outer, carried, head.turns)
     record.state = state
+
+
+def _is_told(body: Body, name: str, head: Abstract, grown: Abstract, end: Abstract) -> bool:
+    """Whether a pass has shown of a variable, which no turn asks for, all that the next one would."""
+    if name in body.read:
+        return False
+    if name in body.parts:
+        return name not in body.bound and name not in body.again and _is_filled(head, grown, end)
+    return _is_sum(head, end)
+
+
+def _is_filled(head: Abstract, grown: Abstract, end: Abstract) -> bool:
+    """Whether a vector has other components stored in each turn of a loop, in one place."""
+    if not isinstance(head, Value) or not isinstance(grown, Value) or not isinstance(end, Value):
+        return False
+    if head.parts is None or grown.parts is None or end.parts is None:
+        return False
+    return not any(overlaps(new, old) for new in end.parts - head.parts for old in grown.parts - head.parts)
 
 
 def _is_sum(head: Abstract, end: Abstract) -> bool:
@@ -305,7 +325,9 @@ def _pass(
     frame.env.update({name: value for name, value in index.items() if name})
     context = LoopContext(loop, record.path(frame, node))
     frame.loops.append(context)
-    record.loops.append(loop if variable else -loop)
+    around = record.loops, record.around
+    record.loops = (*record.loops, loop if variable else -loop)
+    record.around |= {loop}
     tested = NONE
     if isinstance(node, ast.While):
         test = number(record, frame, node.test)
@@ -317,7 +339,7 @@ def _pass(
         )
         record.state.facts |= test.truth.true.facts
     record.execute(record, frame, node.body)
-    record.loops.pop()
+    record.loops, record.around = around
     frame.loops.pop()
     del record.judged[len(record.judged) - len(doubts) :]
     join_paths(record, frame, context.continues, node)

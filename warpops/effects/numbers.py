@@ -35,7 +35,7 @@ from .forms import (
     varies,
 )
 from .model import Site
-from .record import Record
+from .record import Frame, Record
 from .tables import Row, row
 from .values import NO_TOKENS, NOTHING, Doubt, Tokens, Trace, Value, merged
 
@@ -64,11 +64,10 @@ def mixed(
             flows = True
             if v.trace is not None:
                 traces.append(v.trace)
-    source = merged(traces) if traces else None
-    if trace is None:
-        trace = source
-    elif source is not None:
-        trace.sources.append(source)
+    if trace is not None:
+        trace.sources.extend(traces)
+    elif traces:
+        trace = merged(traces)
     flows = flows if active is None else active
     return Value(form, flows, coords, data, tokens, NOTHING, truth, None, varying, type, trace)
 
@@ -102,7 +101,7 @@ def computed(
 # Operators
 
 
-def combine(record: Record, operator: str, left: Value, right: Value, node: ast.AST, site: Site) -> Value:
+def combine(record: Record, frame: Frame, operator: str, left: Value, right: Value, node: ast.AST) -> Value:
     """``left <operator> right`` by the name that Warp has for the operator."""
     a, b = left.form, right.form
     form: Form | None = None
@@ -118,7 +117,7 @@ def combine(record: Record, operator: str, left: Value, right: Value, node: ast.
             known = _known(operator, a, b)
     if form is None:
         form = computed((left, right), node, merges=row(operator).merges, known=known)
-    return differentiated(record, operator, (left, right), form, site)
+    return differentiated(record, frame, operator, (left, right), form, node)
 
 
 @functools.cache
@@ -129,36 +128,41 @@ def _asked(name: str, types: tuple[Any, ...]) -> tuple[Row, Overload, bool | Non
     return known, found, False if flat else None
 
 
-def differentiated(record: Record, name: str, values: Sequence[Value], form: Form | None, site: Site) -> Value:
+def differentiated(
+    record: Record, frame: Frame, name: str, values: Sequence[Value], form: Form | None, node: ast.AST
+) -> Value:
     """The result of a builtin, and what Warp's adjoint of it needs, or that there is none."""
     known, found, active = _asked(name, tuple([v.type for v in values]))
     trace = None
     if active is None:
         for v in values:
             if v.active:
-                trace = _taken(record, name, known, found, values, site)
+                trace = _taken(record, frame, name, known, found, values, node)
                 break
     return mixed(values, form, active=active, type=found.returns, trace=trace)
 
 
-def _taken(record: Record, name: str, known: Row, found: Overload, values: Sequence[Value], site: Site) -> Trace | None:
+def _taken(
+    record: Record, frame: Frame, name: str, known: Row, found: Overload, values: Sequence[Value], node: ast.AST
+) -> Trace | None:
     """What Warp's adjoint of a builtin takes, of which one argument is active at least; None where that is nothing."""
     doubts: tuple[Doubt, ...] = ()
     left_out = known.left_out
     if not found.differentiable and not known.shares:
-        doubts = (no_adjoint(name, site),)
+        doubts = (no_adjoint(name, frame.code.site(node)),)
     elif left_out is not None and left_out < len(values) and values[left_out].active:
         message = f"Warp's adjoint of wp.{name} leaves out the gradient of its argument {left_out + 1}"
-        doubts = (Doubt("no-adjoint", site, message),)
+        doubts = (Doubt("no-adjoint", frame.code.site(node), message),)
     if doubts and known.rewritten:
+        site = doubts[0].site
         record.remainders.add((site.file, site.line, site.column))
-        doubts = (replace(doubts[0], kind="remainder"),)
+        doubts = (Doubt("remainder", site, doubts[0].message),)
     if record.shielded:
         return None
     tokens = needed(known, values)
     if not tokens:
         return Trace([], doubts=doubts) if doubts else None
-    trace = record.needs(None, tokens, site)
+    trace = record.needs(None, tokens, frame.code.site(node))
     trace.doubts = doubts
     return trace
 

@@ -250,11 +250,14 @@ def _field_of_element(value: Value, name: str) -> Abstract:
 
 def follow(record: Record, frame: Frame, node: ast.Subscript | ast.Attribute) -> Abstract:
     """The value that a chain leads to, read."""
-    base = frame.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
-    if isinstance(base, Value):  # a number, or a vector: no more to follow
+    if isinstance(node.value, ast.Name):  # a chain of one link
+        base = frame.env.get(node.value.id)
         if isinstance(node, ast.Attribute):
-            return _attribute(record, frame, base, node)
-        return _part(record, frame, base, _elements(node), node).value or UNKNOWN
+            if not isinstance(base, Element):
+                whole = base if base is not None else record.evaluate(record, frame, node.value)
+                return _attribute(record, frame, whole, node)
+        elif isinstance(base, Value):
+            return _part(record, frame, base, _elements(node), node).value or UNKNOWN
     return load(record, frame, locate(record, frame, node), node)
 
 

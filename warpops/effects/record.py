@@ -51,10 +51,10 @@ class Access:
     array: str
     kind: str
     """``"read"``, ``"store"`` or an atomic's name."""
-    pattern: tuple[Form, ...]
+    pattern: tuple[Form, ...] = field(hash=False)
     site: Site
-    conditions: tuple[Condition, ...] = ()
-    facts: Facts = NO_FACTS
+    conditions: tuple[Condition, ...] = field(default=(), hash=False)
+    facts: Facts = field(default=NO_FACTS, hash=False)
     """What follows from the conditions."""
     loops: tuple[int, ...] = ()
     """The ``range`` loops around it, outermost first; -1 for a loop that may repeat without a variable."""
@@ -216,7 +216,10 @@ class Record:
     ranks: set[int] = field(default_factory=set)
     lost_rank: bool = False
     tiled: bool = False
-    loops: list[int] = field(default_factory=list)
+    loops: tuple[int, ...] = ()
+    """The loops around this point, as of an ``Access``."""
+    around: frozenset[int] = frozenset()
+    """Their numbers."""
     numbers: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
     meanings: dict[ast.AST, tuple[str, Abstract]] = field(default_factory=dict)
     """What names from outside stand for, and attributes of them, with that name."""
@@ -317,8 +320,8 @@ class Record:
 
     def needs(self, trace: Trace | None, tokens: Tokens, site: Site) -> Trace:
         """How a value came about, and that its adjoint needs what is behind these tokens."""
-        order, loops = self.fresh(), frozenset(map(abs, self.loops))
-        return Trace([trace] if trace is not None else [], (Needs(tokens, site, order, loops),))
+        self.next_id += 1
+        return Trace([trace] if trace is not None else [], (Needs(tokens, site, self.next_id, self.around),))
 
     @cached_property
     def by_array(self) -> dict[str, list[Access]]:

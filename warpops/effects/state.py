@@ -47,7 +47,7 @@ class Condition:
         return replace(self, partial=True, exact=False, below=None, never=None)
 
 
-@dataclass
+@dataclass(slots=True)
 class State:
     """The state of one path. ``must`` and ``written`` are index patterns; ``must`` holds under some sizes only."""
 

@@ -13,7 +13,7 @@ from . import access, builtins, numbers
 from . import loops as effects_loops
 from .access import as_number, number
 from .expressions import OPERATORS, branch, evaluate
-from .forms import Earlier, Loop, Unknown
+from .forms import Unknown
 from .functions import call
 from .joins import copied, with_tokens
 from .names import struct_field
@@ -41,7 +41,7 @@ from .values import (
     traces_of,
     variable,
 )
-from .wholes import as_whole, note_change
+from .wholes import as_whole, note_change, overlaps
 
 _ATOMIC_OPERATORS = {
     ast.Add: "atomic_add",
@@ -232,24 +232,8 @@ def _with_component(
     if record.copies:
         return result
     note_change(record, frame, whole, node)
-    overlaps = not add and whole.active and (parts is None or any(_overlaps(key, other) for other in parts))
-    return record.doubting(result, [_component_doubt(frame, node)]) if overlaps else result
-
-
-def _overlaps(a: Any, b: Any) -> bool:
-    """Whether two parts of a vector may be the same component: literal indices, a loop's variable, or a field."""
-    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        return not any(_differs(x, y) for x, y in zip(a, b, strict=True))
-    if isinstance(a, str) and isinstance(b, str) and "?" not in (a, b):
-        return a == b
-    return True
-
-
-def _differs(x: Any, y: Any) -> bool:
-    if isinstance(x, int) and isinstance(y, int):
-        return x != y
-    loops = {type(x), type(y)}
-    return loops == {Loop, Earlier} and bool(x.id == y.id)
+    again = not add and whole.active and (parts is None or any(overlaps(key, other) for other in parts))
+    return record.doubting(result, [_component_doubt(frame, node)]) if again else result
 
 
 def _component_doubt(frame: Frame, node: ast.AST) -> Doubt:
@@ -268,7 +252,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
     if isinstance(target, ast.Name):
         current = as_number(record, frame, evaluate(record, frame, target), node)
         value = number(record, frame, node.value)
-        bind(record, frame, target.id, numbers.combine(record, operator, current, value, node, site), node)
+        bind(record, frame, target.id, numbers.combine(record, frame, operator, current, value, node), node)
         return
     place = locate(record, frame, target)
     if place.array is None:
@@ -282,7 +266,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
         if operator in ("add", "sub") and isinstance(target, ast.Subscript):
             _add_to_part(record, frame, target, place, value, node)
         else:
-            result = numbers.combine(record, operator, current, value, node, site)
+            result = numbers.combine(record, frame, operator, current, value, node)
             store_part(record, frame, target, place, result, node)
         return
     _note_store(record, frame, node, place.component)
@@ -293,7 +277,7 @@ def _augmented(record: Record, frame: Frame, node: ast.AugAssign) -> None:
         return
     current = as_number(record, frame, load(record, frame, place, node), node)
     value = number(record, frame, node.value)
-    result = numbers.combine(record, operator, current, value, node, site)
+    result = numbers.combine(record, frame, operator, current, value, node)
     access.store(record, place.array, place.forms, result, site, place.tokens, component=place.component)
 
 

@@ -85,7 +85,8 @@ def summarised(
         parts = iter([with_trace(kind, trace) for kind, trace in zip(kinds, traces, strict=True)])
         plain: Bound = {name: (_with_parts(value, parts), argument) for name, (value, argument) in bound.items()}
         found = _made(record, key, facts, site, traces, lambda: inline(record, frame, function, plain, node))
-    record.within[key] = found
+    if record.summing:
+        record.within[key] = found
     return None if found is None else _applied(record, found, given, site)
 
 
@@ -176,7 +177,8 @@ def _made(
 ) -> Summary | None:
     """Interpret a function by itself: no loop or condition around the call has a part in it, and it is the last pass."""
     around = {name: getattr(record, name) for name in _AROUND}
-    record.state, record.loops, record.judged, record.strays = State(facts=facts), [], [], {}
+    record.state, record.judged, record.strays = State(facts=facts), [], {}
+    record.loops, record.around = (), frozenset()
     record.stored, record.accesses, record.silent, record.summing = [], {}, 0, True
     record.settling = False
     record.within, record.visited_within, visited = {}, 0, record.visited
@@ -226,6 +228,7 @@ _NOTED = (
 _AROUND = (
     "state",
     "loops",
+    "around",
     "judged",
     "strays",
     "stored",
@@ -272,7 +275,7 @@ def _applied(record: Record, summary: Summary, given: Sequence[Part], site: Site
         record.stored.extend(summary.stored)
     for token, where in summary.strays:
         access.stray_by(record, given[token.parameter].tokens, site if where == summary.site else where)
-    began, loops = record.next_id, frozenset(map(abs, record.loops))
+    began, loops = record.next_id, record.around
     record.next_id += len(summary.steps)
 
     def trace(way: Way | None) -> Trace | None:
@@ -303,10 +306,10 @@ def _read(record: Record, summary: Summary, given: Sequence[Part]) -> None:
     """A call reads what its function does."""
     state = record.state
     state.read |= {(token, _at(pattern, given)) for token, pattern in summary.read}
-    for loop in record.loops:
-        if abs(loop) in record.run_time:
+    for loop in record.around:
+        if loop in record.run_time:
             for token, _ in summary.read:
-                record.run_time[abs(loop)].reads.setdefault(token, token.site)
+                record.run_time[loop].reads.setdefault(token, token.site)
     if record.silent:
         return
     for seen in summary.accesses:

@@ -125,7 +125,7 @@ class Doubt:
     message: str
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Trace:
     """How a value came about: what its adjoint needs, and the values that its gradient goes on to.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from typing import Any
 
 from ..frozen import replace
+from .forms import Earlier, Loop
 from .joins import with_tokens
 from .record import Frame, Record
 from .values import Abstract, Component, Struct, Value, tokens_of, without_tokens
@@ -34,3 +36,19 @@ def note_change(record: Record, frame: Frame, value: Abstract, node: ast.AST) ->
     for token in found:
         if isinstance(token, Component):
             record.changed.setdefault(token, {})[record.fresh()] = frame.code.site(node)
+
+
+def overlaps(a: Any, b: Any) -> bool:
+    """Whether two parts of a vector may be the same component: literal indices, a loop's variable, or a field."""
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return not any(_differs(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, str) and isinstance(b, str) and "?" not in (a, b):
+        return a == b
+    return True
+
+
+def _differs(x: Any, y: Any) -> bool:
+    if isinstance(x, int) and isinstance(y, int):
+        return x != y
+    loops = {type(x), type(y)}
+    return loops == {Loop, Earlier} and bool(x.id == y.id)
