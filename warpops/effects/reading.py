@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,13 +43,7 @@ class Body:
         self.static |= other.static
 
 
-@functools.cache
-def _children(kind: Any) -> tuple[str, ...]:
-    """The fields of a node of this type that names may be in."""
-    return tuple(name for name in kind._fields if name not in ("ctx", "op", "ops", "id", "attr", "arg", "type_comment"))
-
-
-class Reader(ast.NodeVisitor):
+class Reader:
     """Reads a function's text, once."""
 
     def __init__(self, body: Iterable[ast.stmt]) -> None:
@@ -59,8 +52,7 @@ class Reader(ast.NodeVisitor):
         self.last_reads: dict[str, int] = {}
         self.paths: set[str] = set()
         self.added: ast.AST | None = None
-        for statement in body:
-            self.visit(statement)
+        self.read(*body)
 
     def found(self) -> dict[str, Any]:
         """What ``Code`` keeps of it."""
@@ -75,57 +67,52 @@ class Reader(ast.NodeVisitor):
             "loops": self.loops,
         }
 
-    def generic_visit(self, node: ast.AST) -> None:
-        kind: Any = type(node)
-        for name in _children(kind):
-            child = getattr(node, name, None)
-            for one in child if isinstance(child, list) else (child,):
-                if isinstance(one, ast.Name):
-                    self.visit_Name(one)
-                elif isinstance(one, ast.AST) and not isinstance(one, ast.Constant):
-                    self.visit(one)
+    def read(self, *nodes: ast.AST) -> None:
+        here, last_reads, waiting = self.here, self.last_reads, [*nodes]
+        while waiting:
+            node: Any = waiting.pop()
+            kind = type(node)
+            if kind is not ast.Name:
+                said, fields = _KINDS.get(kind, (None, ()))
+                if said is not None:
+                    said(self, node)
+                for name in fields:
+                    child = getattr(node, name, None)
+                    if type(child) is list:
+                        waiting += child
+                    elif child is not None:
+                        waiting.append(child)
+            # Until Warp 1.17 the name of what wp.static came to has no context.
+            elif type(getattr(node, "ctx", None)) is ast.Store:
+                here.bound.add(node.id)
+            else:
+                if node is not self.added:
+                    here.read.add(node.id)
+                if node.lineno > last_reads.get(node.id, 0):
+                    last_reads[node.id] = node.lineno
 
-    def visit(self, node: ast.AST) -> None:
-        kind: Any = type(node)
-        _VISITS.get(kind, Reader.generic_visit)(self, node)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        # Until Warp 1.17 the name of what wp.static came to has no context.
-        if isinstance(getattr(node, "ctx", None), ast.Store):
-            self.here.bound.add(node.id)
-            return
-        if node is not self.added:
-            self.here.read.add(node.id)
-        if node.lineno > self.last_reads.get(node.id, 0):
-            self.last_reads[node.id] = node.lineno
-
-    def visit_Subscript(self, node: ast.Subscript | ast.Attribute) -> None:
+    def subscript(self, node: ast.Subscript | ast.Attribute) -> None:
         variable = root(node) if isinstance(node.ctx, ast.Store) else None
         if variable is not None:
             self.here.parts.add(variable)
-        self.generic_visit(node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
+    def attribute(self, node: ast.Attribute) -> None:
         path = dotted(node)
         if path is not None:
             self.paths.add(path)
-        self.visit_Subscript(node)
+        self.subscript(node)
 
-    def visit_Assign(self, node: ast.Assign | ast.AugAssign) -> None:
+    def assignment(self, node: ast.Assign | ast.AugAssign) -> None:
         self.added = added_to(node)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and self.added is None:
             self.here.read.add(node.target.id)
-        self.generic_visit(node)
 
-    visit_AugAssign = visit_Assign  # noqa: N815
-
-    def visit_Expr(self, node: ast.Expr) -> None:
+    def expression(self, node: ast.Expr) -> None:
         store = setter_as_store(node)
         if store is not None:
-            self.visit(store.targets[0])
-        self.generic_visit(node)
+            self.read(store.targets[0])
 
-    def visit_Call(self, node: ast.Call) -> None:
+    def call(self, node: ast.Call) -> None:
         name = last_name(node.func)
         if name == "static":
             self.here.static = True
@@ -137,39 +124,37 @@ class Reader(ast.NodeVisitor):
             variable = root(node.args[0])
             if variable is not None:
                 self.here.updated.add(variable)
-        self.generic_visit(node)
 
-    def visit_Break(self, node: ast.AST) -> None:
+    def exit(self, node: ast.AST) -> None:
         self.here.exits.add(type(node))
 
-    visit_Continue = visit_Break  # noqa: N815
-
-    def visit_Return(self, node: ast.Return) -> None:
-        self.here.exits.add(ast.Return)
-        self.generic_visit(node)
-
-    def visit_For(self, node: ast.For | ast.While) -> None:
+    def loop(self, node: ast.For | ast.While) -> None:
         around, self.here = self.here, Body()
-        for part in (node.target, node.iter) if isinstance(node, ast.For) else (node.test,):
-            self.visit(part)
+        self.read(*((node.target, node.iter) if isinstance(node, ast.For) else (node.test,)))
         head, self.here = self.here, Body()
-        for statement in node.body:
-            self.visit(statement)
+        self.read(*node.body)
         around.add(head)
         around.add(self.here)
         self.here.static |= head.static
         self.loops[node], self.here = self.here, around
-        for statement in node.orelse:
-            self.visit(statement)
-
-    visit_While = visit_For  # noqa: N815
 
 
-_VISITS: dict[Any, Callable[[Reader, Any], None]] = {
-    getattr(ast, name.removeprefix("visit_")): visit
-    for name, visit in vars(Reader).items()
-    if name.startswith("visit_")
+_SAID: dict[Any, Callable[[Reader, Any], None]] = {
+    ast.Subscript: Reader.subscript,
+    ast.Attribute: Reader.attribute,
+    **dict.fromkeys((ast.Assign, ast.AugAssign), Reader.assignment),
+    ast.Expr: Reader.expression,
+    ast.Call: Reader.call,
+    **dict.fromkeys((ast.Break, ast.Continue, ast.Return), Reader.exit),
 }
+_NAMELESS = ("ctx", "op", "ops", "id", "attr", "arg", "type_comment")
+_KINDS: dict[Any, tuple[Callable[[Reader, Any], None] | None, tuple[str, ...]]] = {
+    kind: (_SAID.get(kind), tuple(name for name in kind._fields if name not in _NAMELESS))
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
+_KINDS |= {ast.Constant: (None, ()), **dict.fromkeys((ast.For, ast.While), (Reader.loop, ("orelse",)))}
+"""By the type of a node: what reads it, and the fields in which it is left to find names."""
 
 
 def added_to(statement: ast.Assign | ast.AugAssign) -> ast.expr | None:
