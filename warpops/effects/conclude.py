@@ -63,11 +63,14 @@ def _unasked(name: str, ndim: int, accesses: Sequence[Access]) -> tuple[tuple[Si
     found: dict[tuple[Site, frozenset[str]], None] = {}
     for access in accesses:
         indices = [form for form in access.pattern if isinstance(form, Affine)]
-        known = closure(access.facts, *indices, *(Affine(Shape(name, axis)) for axis in range(ndim)))
-        if any(known.less(zero, Affine(Shape(name, axis))) for axis in range(ndim)):
-            continue
-        bases = {base for fact in access.facts for base in (fact.left.base, fact.right.base)}
-        flags = {b.name for b in bases if isinstance(b, (Arg, Flag)) and known.less(zero, Affine(b))}
+        flags: set[str] = set()
+        if access.facts or any(isinstance(form.base, Loop) for form in indices):
+            sizes = [Affine(Shape(name, axis)) for axis in range(ndim)]
+            known = closure(access.facts, *indices, *sizes)
+            if any(known.less(zero, size) for size in sizes):
+                continue
+            bases = {base for fact in access.facts for base in (fact.left.base, fact.right.base)}
+            flags = {b.name for b in bases if isinstance(b, (Arg, Flag)) and known.less(zero, Affine(b))}
         found[access.site, frozenset(flags)] = None
     return tuple(found)
 
