@@ -144,7 +144,7 @@ class _Axis:
         if one_of and isinstance(form, Affine) and form.base is None:
             # A negative one may be a mark that is never used.
             marked = replace(access, possible=access.possible or form.offset < 0)
-            self._need(marked, closure(access.facts, self.size), max(form.offset + 1, -form.offset))
+            self._need(marked, closure(access.facts), max(form.offset + 1, -form.offset))
         elif isinstance(form, Affine):
             self._affine(form, access)
         elif isinstance(form, Clamped):
@@ -163,13 +163,10 @@ class _Axis:
 
     def _affine(self, form: Affine, access: Access) -> None:
         base = form.base
-        if not access.facts and form.offset >= 0 and base is None:
-            self.constants.add(form.offset)
-            return
-        if not access.facts and form.offset == 0 and isinstance(base, Coord):
+        if not access.facts and not form.offset and isinstance(base, Coord):
             self._below(access, Below(base.axis))
             return
-        known = closure(access.facts, form, self.size)
+        known = closure(access.facts, form)
         below = known.less(form, self.size)
         least = known.least(form)
         if isinstance(base, Coord):
@@ -184,7 +181,7 @@ class _Axis:
             else:
                 self.leave("indexed by a size", access)
             return
-        elif isinstance(base, Loop) and closure(NO_FACTS, form, self.size).less(form, self.size):
+        elif isinstance(base, Loop) and closure(NO_FACTS, form).less(form, self.size):
             self._loop(form, access)
             return
         elif below and least is not None:
@@ -232,7 +229,7 @@ class _Axis:
         self.clamped, self.offset = self.clamped or kept, self.offset or not kept
 
     def _clamped(self, form: Clamped, access: Access) -> None:
-        known = closure(access.facts, self.size, *form.bounds)
+        known = closure(access.facts, *form.bounds)
         kept = any(known.less(Affine(b.base, b.offset - 1), self.size) for b in form.bounds)
         if not form.low or not form.bounds:
             self.offset = True
