@@ -19,23 +19,24 @@ def conclude_array(record: Record, name: str, warp_type: Any, rank: int | None, 
     """What the run has shown of one array."""
     accesses = record.by_array.get(name, [])
     reads = [access for access in accesses if access.kind == "read"]
-    stores = [access for access in accesses if access.kind == "store"]
-    atomics = [access for access in accesses if access.kind not in ("read", "store")]
-    escapes = tuple(site for array, site in record.escapes if array == name)
+    writes = [access for access in accesses if access.kind != "read"]
+    stores = [access for access in writes if access.kind == "store"]
+    atomics = [access for access in writes if access.kind != "store"]
+    escapes = tuple([site for array, site in record.escapes if array == name])
     hidden = bool(escapes or record.opaque)
     ndim = int(getattr(warp_type, "ndim", 0) or 0)
     reads_back = (
         hidden or name in record.revisited or bool(reads) or any(a.used or not row(a.kind).sums for a in atomics)
     )
-    filled, by, premises, why = _filled(name, ndim, accesses, rank, end, hidden)
+    filled, by, premises, why = _filled(name, ndim, accesses, stores, rank, end, hidden)
     return ArrayEffects(
         name=name,
         ndim=ndim,
         reads=_sites(reads),
         stores=_sites(stores),
-        atomics=tuple(dict.fromkeys((a.kind, a.site) for a in atomics)),
+        atomics=tuple(dict.fromkeys([(a.kind, a.site) for a in atomics])),
         escapes=escapes,
-        axes=tuple(axis_use(name, axis, accesses, record.guards) for axis in range(ndim)),
+        axes=tuple([axis_use(name, axis, accesses, record.guards) for axis in range(ndim)]),
         reads_before_write=_read_first(accesses, reads, rank) if stores and not hidden else None,
         reads_back=reads_back,
         stored_once=ndim > 0 and not reads_back and _stored_once(stores, atomics, rank, end.stores.get(name, 0)),
@@ -43,7 +44,7 @@ def conclude_array(record: Record, name: str, warp_type: Any, rank: int | None, 
         filled_by=by,
         filled_why=why,
         filled_if=premises,
-        view_stored=any(access.view for access in (*stores, *atomics)),
+        view_stored=any(access.view for access in writes),
         before=None if hidden else first_need(record, name, "before"),
         after=None if hidden else first_need(record, name, "after"),
         reads_own=bool(reads or atomics) and not hidden and all(access.own for access in (*reads, *atomics)),
@@ -53,7 +54,7 @@ def conclude_array(record: Record, name: str, warp_type: Any, rank: int | None, 
         measured=name in record.measured,
         wraps=name in record.unsafe
         and any(may_wrap(form, access.facts) for access in accesses for form in access.pattern),
-        replayed=any(access.inside for access in (*stores, *atomics)),
+        replayed=any(access.inside for access in writes),
     )
 
 
@@ -63,17 +64,20 @@ def _unasked(name: str, ndim: int, accesses: Sequence[Access]) -> tuple[tuple[Si
     found: dict[tuple[Site, frozenset[str]], None] = {}
     for access in accesses:
         indices = [form for form in access.pattern if isinstance(form, Affine)]
-        known = closure(access.facts, *indices, *(Affine(Shape(name, axis)) for axis in range(ndim)))
-        if any(known.less(zero, Affine(Shape(name, axis))) for axis in range(ndim)):
-            continue
-        bases = {base for fact in access.facts for base in (fact.left.base, fact.right.base)}
-        flags = {b.name for b in bases if isinstance(b, (Arg, Flag)) and known.less(zero, Affine(b))}
+        flags: set[str] = set()
+        if access.facts or any(isinstance(form.base, Loop) for form in indices):
+            sizes = [Affine(Shape(name, axis)) for axis in range(ndim)]
+            known = closure(access.facts, *indices)
+            if any(known.less(zero, size) for size in sizes):
+                continue
+            bases = {base for fact in access.facts for base in (fact.left.base, fact.right.base)}
+            flags = {b.name for b in bases if isinstance(b, (Arg, Flag)) and known.less(zero, Affine(b))}
         found[access.site, frozenset(flags)] = None
     return tuple(found)
 
 
 def _sites(accesses: Sequence[Access]) -> tuple[Site, ...]:
-    return tuple(dict.fromkeys(access.site for access in accesses))
+    return tuple(dict.fromkeys([access.site for access in accesses]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -117,10 +121,15 @@ def _read_first(accesses: Sequence[Access], reads: Sequence[Access], rank: int |
 
 
 def _filled(
-    name: str, ndim: int, accesses: Sequence[Access], rank: int | None, end: State, hidden: bool
+    name: str,
+    ndim: int,
+    accesses: Sequence[Access],
+    stores: Sequence[Access],
+    rank: int | None,
+    end: State,
+    hidden: bool,
 ) -> tuple[bool, tuple[int | None, ...], tuple[Premise, ...], str]:
     """Whether every element is written, by which coordinates, what that supposes, and why."""
-    stores = [a for a in accesses if a.kind == "store"]
     why = _unfillable(ndim, accesses, stores, rank, hidden)
     if why is not None:
         return False, (), (), why

@@ -11,9 +11,9 @@ _Node = Base | None
 
 
 class Known:
-    """The closure of certain facts: the least ``w`` with ``a - b <= w``, for all that is named in them."""
+    """The closure of certain facts, and of what is known of loops: the least ``w`` with ``a - b <= w``."""
 
-    def __init__(self, facts: Facts, *asked: Affine) -> None:
+    def __init__(self, facts: Facts, *loops: Loop) -> None:
         ways: dict[_Node, dict[_Node, int]] = {None: {}}
 
         def note(a: _Node, b: _Node, most: int) -> None:
@@ -25,8 +25,8 @@ class Known:
             ways.setdefault(left, {})
             ways.setdefault(right, {})
             note(left, right, fact.right.offset - fact.left.offset - 1)
-        for form in asked:
-            ways.setdefault(form.base, {})
+        for loop in loops:
+            ways.setdefault(loop, {})
         waiting = list(ways)
         while waiting:
             node = waiting.pop()
@@ -37,8 +37,11 @@ class Known:
                 if node.upper.base not in ways:
                     ways[node.upper.base] = {}
                     waiting.append(node.upper.base)
+        self._ways = ways
+        self.possible = True
+        """False where the facts contradict each other: no thread gets there."""
         for via, onward in ways.items():
-            for a, way in ways.items():
+            for a, way in ways.items() if onward else ():
                 first = way.get(via)
                 if first is None:
                     continue
@@ -47,13 +50,15 @@ class Known:
                         way[b] = min(first + second, way.get(b, first + second))
                     elif first + second < 0:
                         way[a] = -1
-        self._ways = ways
-        self.possible = not any(a in way for a, way in ways.items())
-        """False where the facts contradict each other: no thread gets there."""
+                        self.possible = False
 
     def most(self, a: _Node, b: _Node) -> int | None:
         """The least known ``w`` with ``a - b <= w``."""
-        return 0 if a == b else self._ways.get(a, {}).get(b)
+        if a == b:
+            return 0
+        if b not in self._ways and isinstance(b, (Coord, Shape)):
+            return self.most(a, None)  # all that is known of it is that it isn't negative
+        return self._ways.get(a, {}).get(b)
 
     def less(self, left: Affine, right: Affine) -> bool:
         """Whether ``left < right`` surely holds."""
@@ -71,10 +76,12 @@ class Known:
         return any(w + back <= 0 for b, w in known if (back := self.most(b, node)) is not None)
 
 
-@lru_cache(4096)
 def closure(facts: Facts, *asked: Affine) -> Known:
     """The closure of the facts, and of what is known of the numbers asked for."""
-    return Known(facts, *asked)
+    return _closure(facts, *[form.base for form in asked if isinstance(form.base, Loop)])
+
+
+_closure = lru_cache(4096)(Known)
 
 
 def nonnegative(form: Form | None, facts: Facts = NO_FACTS) -> bool:

@@ -53,7 +53,7 @@ class Stride:
     step: Arg | Shape | int
 
 
-@frozen
+@hashed
 class Loop:
     """The variable of one ``range`` loop: distinct in each iteration.
 

@@ -35,29 +35,32 @@ from .state import Condition
 
 def axis_use(name: str, axis: int, accesses: Iterable[Access], guards: Set[Condition]) -> AxisUse:
     """How the kernel indexes one axis; ``guards`` are the conditions that all of its accesses lie behind."""
-    found = _Axis(name, axis, guards)
+    found = _Axis(axis, Affine(Shape(name, axis)), guards)
     for access in accesses:
         found.add(access)
-    if len(found.coordinates) > 1:
+    single, guarded = None, False
+    if len(found.coordinates) == 1:
+        ((single, guarded),) = found.coordinates.items()
+        guarded = guarded and not _in_any_case(found.bare)
+    elif found.coordinates:
         names = " and ".join(f"coordinate {c}" for c in sorted(found.coordinates))
         found.uncovered[f"indexed by {names}"] = None
-    single = next(iter(found.coordinates)) if len(found.coordinates) == 1 else None
-    if single is not None and found.coordinates[single] and _in_any_case(found.bare):
-        found.coordinates[single] = False
+    window = next(iter(found.windows)) if len(found.windows) == len(found.uncovered) == 1 else None
+    run = next(iter(found.runs)) if len(found.runs) == 1 and not found.other else None
     return AxisUse(
-        coordinate=single,
-        offset=found.offset,
-        constants=tuple(sorted(found.constants)),
-        loops=tuple(found.loops),
-        uncovered=tuple(found.uncovered),
-        guarded=single is not None and found.coordinates[single],
-        int_loops=tuple(found.int_loops),
-        below=tuple(found.below),
-        needs=tuple(found.needs),
-        mirrored=found.mirrored,
-        window=next(iter(found.windows)) if len(found.windows) == len(found.uncovered) == 1 else None,
-        spread=found.spread(),
-        run=next(iter(found.runs)) if len(found.runs) == 1 and not found.other else None,
+        single,
+        found.offset,
+        tuple(sorted(found.constants)),
+        tuple(found.loops),
+        tuple(found.uncovered),
+        guarded,
+        tuple(found.int_loops),
+        tuple(found.below),
+        tuple(found.needs),
+        found.mirrored,
+        window,
+        found.spread(),
+        run,
     )
 
 
@@ -79,8 +82,8 @@ def may_wrap(form: Form, facts: Facts) -> bool:
 
 @dataclass
 class _Axis:
-    array: str
     axis: int
+    size: Affine
     guards: Set[Condition]
     coordinates: dict[int, bool] = field(default_factory=dict)
     """By coordinate: whether each of its bare uses lies behind a condition that isn't one of the guards."""
@@ -108,17 +111,17 @@ class _Axis:
         alone = all(not b.doubt and (b.coordinate, b.factor) == found for b in self.below)
         return found if alone and offsets == set(range(found[1])) and not self.clamped else None
 
-    @property
-    def size(self) -> Affine:
-        return Affine(Shape(self.array, self.axis))
+    def leave(self, reason: str, access: Access) -> None:
+        """Leave an index uncovered."""
+        self.uncovered[f"{reason} (line {access.site.line})"] = None
 
     def add(self, access: Access) -> None:
-        line = f"(line {access.site.line})"
         if self.axis >= len(access.pattern):
-            self.uncovered[f"indexed by an axis of unknown rank {line}"] = None
+            self.leave("indexed by an axis of unknown rank", access)
             return
         form = access.pattern[self.axis]
-        self._note_run(form, access)
+        if not self.other:
+            self._note_run(form, access)
         coordinate = bare_coordinate(form)
         if coordinate is None and isinstance(form, Unknown) and isinstance(form.known, Mirrored):
             own = form.known.length == self.size.base and form.known.offset == -1
@@ -129,23 +132,23 @@ class _Axis:
             outside = [c for c in access.conditions if c.coords and c not in self.guards]
             if not access.possible and not any(c.partial for c in outside):
                 self.bare.append(frozenset((c.site, c.site.column, c.holds) for c in outside))
-            behind = access.possible or any(c.coords and (c.partial or c not in self.guards) for c in access.conditions)
+            behind = access.possible or bool(outside)
             self.coordinates[coordinate] = self.coordinates.get(coordinate, True) and behind
         if isinstance(form, OneOf):
             for one in sorted(form.forms, key=repr):  # the same in every process
-                self._index(one, access if form.sure else replace(access, possible=True), line, one_of=True)
+                self._index(one, access if form.sure else replace(access, possible=True), one_of=True)
         else:
-            self._index(form, access, line)
+            self._index(form, access)
 
-    def _index(self, form: Form, access: Access, line: str, *, one_of: bool = False) -> None:
+    def _index(self, form: Form, access: Access, *, one_of: bool = False) -> None:
         if one_of and isinstance(form, Affine) and form.base is None:
             # A negative one may be a mark that is never used.
             marked = replace(access, possible=access.possible or form.offset < 0)
-            self._need(marked, closure(access.facts, self.size), max(form.offset + 1, -form.offset))
+            self._need(marked, closure(access.facts), max(form.offset + 1, -form.offset))
         elif isinstance(form, Affine):
-            self._affine(form, access, line)
+            self._affine(form, access)
         elif isinstance(form, Clamped):
-            self._clamped(form, access, line)
+            self._clamped(form, access)
         elif isinstance(form, Unknown) and isinstance(form.known, Scaled):
             self._scaled(form.known, access)
         elif isinstance(form, Unknown):
@@ -154,15 +157,18 @@ class _Axis:
                 self.windows[window.coordinate.axis, window.offset, _length(window.length)] = None
             self.offset = self.offset or form.derived
             by = "" if isinstance(form.reason, Computed) else "indexed by "
-            self.uncovered[f"{by}{form.reason} {line}"] = None
+            self.leave(f"{by}{form.reason}", access)
         elif access.view:
-            self.uncovered[f"touched as a whole, a slice or a tile {line}"] = None
+            self.leave("touched as a whole, a slice or a tile", access)
 
-    def _affine(self, form: Affine, access: Access, line: str) -> None:
-        known = closure(access.facts, form, self.size)
+    def _affine(self, form: Affine, access: Access) -> None:
+        base = form.base
+        if not access.facts and not form.offset and isinstance(base, Coord):
+            self._below(access, Below(base.axis))
+            return
+        known = closure(access.facts, form)
         below = known.less(form, self.size)
         least = known.least(form)
-        base = form.base
         if isinstance(base, Coord):
             self._neighbour(form, known, access)
             if not below:
@@ -173,10 +179,10 @@ class _Axis:
             if base == self.size.base and form.offset < 0:
                 self._need(access, known, (1 - form.offset) // 2)
             else:
-                self.uncovered[f"indexed by a size {line}"] = None
+                self.leave("indexed by a size", access)
             return
-        elif isinstance(base, Loop) and closure(NO_FACTS, form, self.size).less(form, self.size):
-            self._loop(form, line)
+        elif isinstance(base, Loop) and closure(NO_FACTS, form).less(form, self.size):
+            self._loop(form, access)
             return
         elif below and least is not None:
             pass
@@ -184,10 +190,10 @@ class _Axis:
             self.constants.add(form.offset)
             return
         elif isinstance(base, Loop):
-            self._loop(form, line)
+            self._loop(form, access)
             return
         elif isinstance(base, Arg):
-            self.uncovered[f"indexed by the argument '{base.name}' {line}"] = None
+            self.leave(f"indexed by the argument '{base.name}'", access)
             return
         if least is not None and least < 0:
             self._need(access, known, -least)
@@ -222,12 +228,12 @@ class _Axis:
             kept = any(isinstance(b, (Shape, Arg)) and known.less(form, Affine(b)) for b in bases)
         self.clamped, self.offset = self.clamped or kept, self.offset or not kept
 
-    def _clamped(self, form: Clamped, access: Access, line: str) -> None:
-        known = closure(access.facts, self.size, *form.bounds)
+    def _clamped(self, form: Clamped, access: Access) -> None:
+        known = closure(access.facts, *form.bounds)
         kept = any(known.less(Affine(b.base, b.offset - 1), self.size) for b in form.bounds)
         if not form.low or not form.bounds:
             self.offset = True
-            self.uncovered[f"kept {'above 0' if form.low else 'below a bound'} only {line}"] = None
+            self.leave(f"kept {'above 0' if form.low else 'below a bound'} only", access)
             return
         self.clamped = True
         own = [(b.base.axis, b.offset - 1) for b in form.bounds if isinstance(b.base, Coord)]
@@ -241,19 +247,19 @@ class _Axis:
             self._below(access, Below(*own[0]), uniform)
         elif uniform:
             names = " and ".join(sorted(map(str, uniform)))
-            self.uncovered[f"kept below {names} only {line}"] = None
+            self.leave(f"kept below {names} only", access)
         else:
-            self.uncovered[f"computed: one of several coordinates, or a loop's variable {line}"] = None
+            self.leave("computed: one of several coordinates, or a loop's variable", access)
         self._need(access, known, 1)
 
-    def _loop(self, form: Affine, line: str) -> None:
+    def _loop(self, form: Affine, access: Access) -> None:
         """An index by a loop's variable: bounded by a literal, by a size, or not in a way that can be followed."""
         loop = form.base
         assert isinstance(loop, Loop)
         upper = loop.upper
         low = loop.nonneg and (form.offset >= 0 or (loop.start is not None and loop.start + form.offset >= 0))
         if upper is None or not low:
-            self.uncovered[f"indexed by a loop's variable {line}"] = None
+            self.leave("indexed by a loop's variable", access)
             return
         last = upper.offset - 1 + form.offset
         if upper.base is None:
@@ -264,9 +270,9 @@ class _Axis:
         elif isinstance(upper.base, Arg) and upper.offset + form.offset <= 0:
             self.int_loops[upper.base.name] = None
         elif isinstance(upper.base, Loop):
-            self._loop(Affine(upper.base, last), line)
+            self._loop(Affine(upper.base, last), access)
         else:
-            self.uncovered[f"indexed by a loop's variable plus {form.offset} {line}"] = None
+            self.leave(f"indexed by a loop's variable plus {form.offset}", access)
 
     def _below(self, access: Access, below: Below, more: Iterable[Limit] = (), *, sure: bool = True) -> None:
         """An index by a coordinate: surely by all threads below certain bounds, or by some that can't be told."""
