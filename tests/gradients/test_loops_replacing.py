@@ -95,12 +95,58 @@ def in_a_function(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
     y[i] = found(x[i], i, m)
 
 
+@wp.kernel
+def an_element(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
+    i = wp.tid()
+    y[i] = x[i] * x[i]
+    for k in range(m.shape[0]):
+        if m[k] == i:
+            y[i] = D(2.0)
+            break
+
+
+@wp.kernel
+def an_element_by_the_largest(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
+    i = wp.tid()
+    y[i] = x[i] * x[i]
+    best = int(i)
+    for k in range(m.shape[0]):
+        if m[k] > best:
+            best = m[k]
+            y[i] = D(best)
+
+
+@wp.kernel
+def of_a_row(x: wp.array[D], m: wp.array[int], y: wp.array2d[D]):
+    i = wp.tid()
+    y[i, 0] = x[i] * x[i]
+    y[i, 1] = x[i]
+    k = int(0)
+    while k < m.shape[0]:
+        if m[k] == i:
+            break
+        y[i, k % 2] = D(2.0)
+        k += 1
+
+
+@wp.kernel
+def what_was_given(u: wp.array[D], m: wp.array[int]):
+    i = wp.tid()
+    for k in range(m.shape[0]):
+        u[i] = D(m[k])
+        if m[k] > i:
+            break
+
+
 KERNELS = [until_found, by_the_largest, while_it_runs, a_field, inside_of_a_sum, in_a_function]
+KERNELS += [an_element, an_element_by_the_largest, of_a_row, what_was_given]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.key)
 def test_what_was_replaced_has_no_gradient(kernel: wp.Kernel) -> None:
-    op = warp_op(kernel, "x[n], m[c] -> y[n]", dim="n", name=f"replacing::{kernel.key}")
+    declared = {of_a_row: "x[n], m[c] -> y[n, 2]", what_was_given: "u[n], m[c] -> u[n]"}
+    signature = declared.get(kernel, "x[n], m[c] -> y[n]")
+    op = warp_op(kernel, signature, dim="n", name=f"replacing::{kernel.key}")
     for m in ([1, 2, 0], [0, 1], [2], []):
         index = torch.tensor(m, dtype=torch.int32)
         x = torch.tensor([0.3, 0.8, 1.7, 0.5], dtype=torch.float64, requires_grad=True)

@@ -321,10 +321,8 @@ def _written_under(record: Record, array: Array, value: Value, tokens: Tokens, s
     if holds_floats(array.dtype):
         needed = tokens | array.tokens
         for condition in record.state.conditions:
-            # A store ends the cotangent, whatever it stores.
-            needed |= condition.tokens if value.active else only(condition.tokens, ReadOf)
-        if value.active:
-            record.warn(*record.judged)
+            needed |= condition.tokens
+        record.warn(*record.judged)  # a store ends the cotangent, whatever it stores
         record.stores(value, needed, site)
 
 
