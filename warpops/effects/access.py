@@ -46,7 +46,6 @@ from .values import (
     Value,
     is_active,
     merged,
-    only,
     tokens_of,
     traces_of,
 )
