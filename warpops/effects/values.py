@@ -276,10 +276,6 @@ def variable(value: _A) -> _A:
     return Tuple(tuple(map(variable, value.items))) if isinstance(value, Tuple) else value  # type: ignore[return-value]
 
 
-def only(tokens: Tokens, kind: type[Any]) -> Tokens:
-    return frozenset(token for token in tokens if isinstance(token, kind))
-
-
 def less(tokens: Tokens, kind: type[Any]) -> Tokens:
     gone = [token for token in tokens if isinstance(token, kind)]
     return tokens.difference(gone) if gone else tokens
