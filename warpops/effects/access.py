@@ -153,16 +153,12 @@ def _begun(form: Form, facts: Facts) -> Form:
 
 def _surely_written(state: State, root: str, pattern: Pattern) -> bool:
     """Whether this thread has stored the element on every way here: it, or an axis from end to end."""
-    return any(
-        array == root
-        and sizes == frozenset()
-        and len(other) == len(pattern)
-        and all(
-            b == Covered(Shape(root, axis)) or (isinstance(a, Affine) and a == b)
-            for axis, (a, b) in enumerate(zip(pattern, other, strict=True))
-        )
-        for (array, other), sizes in state.must.items()
-    )
+    for (array, other), sizes in state.must.items():
+        if array == root and not sizes and len(other) == len(pattern):
+            pairs = enumerate(zip(pattern, other, strict=True))
+            if all(b == Covered(Shape(root, axis)) or (isinstance(a, Affine) and a == b) for axis, (a, b) in pairs):
+                return True
+    return False
 
 
 def read(
