@@ -372,11 +372,10 @@ def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abst
     if one == other:
         return result
     result = record.needing(result, test.tokens, frame.code.site(node))
-    result = with_tokens(result, test.tokens)
-    if isinstance(result, Value) and (test.coords or test.data or test.varies):
-        coords, data, varying = result.coords or test.coords, result.data or test.data, result.varies | test.varies
-        result = replace(result, coords=coords, data=data, varies=varying)
-    return result
+    if not isinstance(result, Value):
+        return with_tokens(result, test.tokens)
+    coords, data, tokens = result.coords or test.coords, result.data or test.data, result.tokens | test.tokens
+    return replace(result, coords=coords, data=data, tokens=tokens, varies=result.varies | test.varies)
 
 
 def settled(value: Abstract, facts: Facts) -> Abstract:
