@@ -120,6 +120,25 @@ def comp_mul_const(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
 
 
 @measured("component")
+def comp_last_turn(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    v = wp.vec3d()
+    for j in range(n):
+        v[0] = x[j] * x[j]
+    y[i] = v[0] + v[1]
+
+
+@measured("component")
+def comp_first_and_turn(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    v = wp.vec4d()
+    for j in range(n):
+        v[0] = wp.float64(0.0)
+        v[j] = x[j] * x[j]
+    y[i] = v[0] + v[1]
+
+
+@measured("component")
 def comp_if(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
     v = wp.vec3d(x[0], x[1], x[2])

@@ -152,16 +152,12 @@ def _begun(form: Form, facts: Facts) -> Form:
 
 def _surely_written(state: State, root: str, pattern: Pattern) -> bool:
     """Whether this thread has stored the element on every way here: it, or an axis from end to end."""
-    return any(
-        array == root
-        and sizes == frozenset()
-        and len(other) == len(pattern)
-        and all(
-            b == Covered(Shape(root, axis)) or (isinstance(a, Affine) and a == b)
-            for axis, (a, b) in enumerate(zip(pattern, other, strict=True))
-        )
-        for (array, other), sizes in state.must.items()
-    )
+    for (array, other), sizes in state.must.items():
+        if array == root and not sizes and len(other) == len(pattern):
+            pairs = enumerate(zip(pattern, other, strict=True))
+            if all(b == Covered(Shape(root, axis)) or (isinstance(a, Affine) and a == b) for axis, (a, b) in pairs):
+                return True
+    return False
 
 
 def read(
@@ -373,11 +369,10 @@ def chosen(record: Record, frame: Frame, test: Value, one: Abstract, other: Abst
     if one == other:
         return result
     result = record.needing(result, test.tokens, frame.code.site(node))
-    result = with_tokens(result, test.tokens)
-    if isinstance(result, Value) and (test.coords or test.data or test.varies):
-        coords, data, varying = result.coords or test.coords, result.data or test.data, result.varies | test.varies
-        result = replace(result, coords=coords, data=data, varies=varying)
-    return result
+    if not isinstance(result, Value):
+        return with_tokens(result, test.tokens)
+    coords, data, tokens = result.coords or test.coords, result.data or test.data, result.tokens | test.tokens
+    return replace(result, coords=coords, data=data, tokens=tokens, varies=result.varies | test.varies)
 
 
 def settled(value: Abstract, facts: Facts) -> Abstract:

@@ -26,7 +26,7 @@ class Arguments:
 
     @property
     def values(self) -> tuple[Abstract, ...]:
-        return (*self.positional, *self.keywords.values())
+        return (*self.positional, *self.keywords.values()) if self.keywords else self.positional
 
     @property
     def all_nodes(self) -> tuple[ast.expr | None, ...]:

@@ -36,7 +36,9 @@ def _hazards(record: Record, rank: int | None) -> Iterator[Hazard]:
             yield Hazard(doubt.kind, doubt.site, doubt.message)
     yield from _of_loops(record, needs)
     for token, site in record.events.items():
-        yield from _of_token(record, token, site)
+        hazard = _of_token(record, token, site)
+        if hazard is not None:
+            yield hazard
     changed = frozenset(record.changed)
     for step in steps if changed else ():
         for token in changed & step.tokens:
@@ -44,9 +46,10 @@ def _hazards(record: Record, rank: int | None) -> Iterator[Hazard]:
             if later is not None:
                 message = f"'{token.name}' is changed here after the adjoint needed it whole at {step.site}"
                 yield Hazard("component", later, message)
-    apart = frozenset().union(*map(told_apart, record.accesses))
-    for name, warp_type in record.arrays.items():
-        floats = holds_floats(getattr(warp_type, "dtype", None))
+    written = {access.array for access in record.accesses if access.kind != "read"}
+    apart = frozenset().union(*map(told_apart, record.accesses)) if written and rank else frozenset()
+    for name in filter(written.__contains__, record.arrays):
+        floats = holds_floats(getattr(record.arrays[name], "dtype", None))
         if floats or name in record.needed_reads:
             for kind, site, message in _of_array(record, name, rank):
                 yield Hazard(kind, site, message, (name,))
@@ -80,7 +83,7 @@ def _of_loops(record: Record, needs: list[Need]) -> Iterator[Hazard]:
                 record.events.setdefault(read, site)
 
 
-def _of_token(record: Record, token: Token, site: Site) -> Iterator[Hazard]:
+def _of_token(record: Record, token: Token, site: Site) -> Hazard | None:
     """Of what is behind a value that the adjoint first needs here."""
     if isinstance(token, Carried):
         where = record.loop_sites.get(token.loop)
@@ -89,21 +92,22 @@ def _of_token(record: Record, token: Token, site: Site) -> Iterator[Hazard]:
             f"the adjoint needs the value of '{token.name}', which {loop} assigns, and Warp doesn't replay the loop (one "
             f"that it unrolls is right: bounds known when the kernel is built, at most max_unroll turns)"
         )
-        yield Hazard("while" if token.loop in record.while_loops else "loop-product", site, message)
-    elif isinstance(token, Left):
+        return Hazard("while" if token.loop in record.while_loops else "loop-product", site, message)
+    if isinstance(token, Left):
         message = (
             f"threads may have left the kernel or function from inside the run-time loop at "
             f"{record.loop_sites[token.loop]}, and Warp's adjoint goes on for them"
         )
-        yield Hazard("loop-exit", site, message)
-    elif isinstance(token, Counter):
+        return Hazard("loop-exit", site, message)
+    if isinstance(token, Counter):
         message = (
             f"a value returned by an atomic update of '{token.array}' is used; Warp's reverse pass doesn't have it"
         )
-        yield Hazard("counter", site, message)
-    elif isinstance(token, LocalArrayRead):
+        return Hazard("counter", site, message)
+    if isinstance(token, LocalArrayRead):
         message = "the adjoint needs a value of an array that lives in the thread, and doesn't have it"
-        yield Hazard("local-array", site, message)
+        return Hazard("local-array", site, message)
+    return None
 
 
 def _of_array(record: Record, name: str, rank: int | None) -> Iterator[tuple[str, Site, str]]:

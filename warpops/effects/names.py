@@ -12,6 +12,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import warp as wp
@@ -91,6 +92,13 @@ class Code:
     sites: dict[ast.AST, Site] = field(default_factory=dict, repr=False)
     answers: dict[Any, Any] = field(default_factory=dict)
     kept: Kept = field(default_factory=Kept)
+
+    @cached_property
+    def free(self) -> dict[str, list[str]]:
+        """The paths that begin with no variable, in parts."""
+        local = self.func.__code__.co_varnames
+        parts = {path: path.split(".") for path in self.paths}
+        return {path: names for path, names in parts.items() if names[0] not in local}
 
     def site(self, node: ast.AST) -> Site:
         found = self.sites.get(node)

@@ -18,10 +18,7 @@ def outside(code: Code) -> tuple[Any, ...] | None:
     """What a function's free names stand for now, those of modules and types by attribute; None where one stands for what may
     change and stay the same object."""
     found: list[Any] = []
-    for path in code.paths:
-        name, *attributes = path.split(".")
-        if name in code.func.__code__.co_varnames:
-            continue
+    for name, *attributes in code.free.values():
         value = lookup(code, name)
         for attribute in attributes:
             if not isinstance(value, (types.ModuleType, type)):
@@ -54,9 +51,8 @@ class Standing:
         found: dict[tuple[Code, str], tuple[Any, ...]] = {}
         codes = [self._code]
         for code in codes:
-            for path in code.paths:
-                name, *attributes = path.split(".")
-                value = None if name in code.func.__code__.co_varnames else lookup(code, name)
+            for path, (name, *attributes) in code.free.items():
+                value = lookup(code, name)
                 for attribute in attributes:
                     value = None if value is None else member(value, attribute)
                 parts: list[Any] = []

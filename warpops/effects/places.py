@@ -148,18 +148,12 @@ def _part(
         return Place(None, value=UNKNOWN)
     values = [_index(record, frame, element) for element in indices]
     literals = tuple([literal(v.form) for v in values])
-    if isinstance(value, Tuple) and literals[0] is not None and -len(value.items) <= literals[0] < len(value.items):
-        return Place(None, value=variable(value.items[literals[0]]))
-    if isinstance(value, Shapes):
-        if literals[0] is None:
-            return Place(None, value=Value(Unknown("a length that can't be followed", varies=NONE)))
-        return Place(None, value=length(value, literals[0]))
-    if isinstance(value, Object):
-        try:
-            return Place(None, value=as_abstract(value.value[literals if len(literals) > 1 else literals[0]]))
-        except Exception:  # whatever the object's own subscript raises
-            return Place(None, value=UNKNOWN)
-    current = access.as_number(record, frame, value if value is not None else UNKNOWN, link)
+    if isinstance(value, Value):
+        current = value
+    elif (item := _item(value, literals)) is not None:
+        return Place(None, value=item)
+    else:
+        current = access.as_number(record, frame, value if value is not None else UNKNOWN, link)
     tokens = NO_TOKENS.union(*[v.tokens for v in values])
     if None not in literals and not tokens:
         return Place(None, value=_extracted(current, NO_TOKENS, len(indices)), part=literals)
@@ -170,6 +164,23 @@ def _part(
     part = tuple(n if n is not None else loop for n, loop in zip(literals, loops, strict=True)) if exact else None
     extracted = _extracted(current, tokens, len(indices))
     return Place(None, value=record.needing(extracted, tokens, frame.code.site(link)), part=part, tokens=tokens)
+
+
+def _item(value: Abstract | None, literals: tuple[int | None, ...]) -> Abstract | None:
+    """An element of what Python has elements of; None where it is none of these."""
+    first = literals[0]
+    if isinstance(value, Tuple) and first is not None and -len(value.items) <= first < len(value.items):
+        item: Abstract = value.items[first]
+        return variable(item)
+    if isinstance(value, Shapes):
+        unknown = Value(Unknown("a length that can't be followed", varies=NONE))
+        return unknown if first is None else length(value, first)
+    if isinstance(value, Object):
+        try:
+            return as_abstract(value.value[literals if len(literals) > 1 else first])
+        except Exception:  # whatever the object's own subscript raises
+            return UNKNOWN
+    return None
 
 
 def _extracted(value: Value, tokens: Tokens = NO_TOKENS, indices: int = 1) -> Value:

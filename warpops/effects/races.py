@@ -30,7 +30,7 @@ from .state import Condition
 
 def told_apart(access: Access) -> Coordinates:
     """The coordinates that an access, its conditions or the value that it stores may depend on."""
-    return access.varies.union(*map(varies, access.pattern), *(c.varies for c in access.conditions))
+    return access.varies.union(*map(varies, access.pattern), *[c.varies for c in access.conditions])
 
 
 def raced(name: str, accesses: Iterable[Access], rank: int | None, apart: Coordinates) -> Hazard | None:

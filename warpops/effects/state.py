@@ -77,8 +77,10 @@ class State:
         """Add what another way may have done."""
         for array, count in other.stores.items():
             self.stores[array] = max(count, self.stores.get(array, 0))
-        self.written |= other.written
-        self.read |= other.read
+        if other.written is not self.written:
+            self.written |= other.written
+        if other.read is not self.read:
+            self.read |= other.read
 
 
 def may_alias(a: Pattern, b: Pattern) -> bool:

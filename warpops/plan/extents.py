@@ -13,7 +13,7 @@ from .bounds import Bounds, Cover, Reach
 from .declaration import Callback, Declaration, Dims
 from .roles import Role, Roles
 from .sizes import Expr, integer, name, unused
-from .solving import Axis, folded, solve
+from .solving import bound, folded
 from .suggest import LETTERS, suggest
 
 
@@ -280,10 +280,8 @@ class _Deriver(Bounds):
         if c is not None and not use.guarded and (use.spread or not use.offset):
             if callable(launch) or c >= len(launch):
                 return None
-            bound = self.implicit.get(c)
-            return folded(
-                "*", integer(factor), name(bound) if bound and self.declaration.dim is not None else launch[c]
-            )
+            size = self.implicit.get(c)
+            return folded("*", integer(factor), name(size) if size and self.declaration.dim is not None else launch[c])
         if isinstance(use.run, tuple) and use.run[0] in self.by_label and not use.uncovered:
             return self.size_named(self.by_label[use.run[0]], use.run[1])
         return name(use.run) if isinstance(use.run, str) and use.run not in self.declaration.tensor_scalars else None
@@ -303,13 +301,12 @@ class _Deriver(Bounds):
         ints = {
             leaf.label
             for leaf in self.kernel.leaves
-            if (leaf.is_integral or (leaf.is_number and leaf.scalar is None))
+            if leaf.is_number
+            and (leaf.is_integral or leaf.scalar is None)
             and leaf.label not in self.declaration.tensor_scalars
         }
-        sizes = ints | set(self.declaration.sizes)
-        axes = [Axis(name, axis, d) for name, dims in self.dims.items() for axis, d in enumerate(dims) if d is not None]
-        bound = {solved.name for solved in solve(axes, sizes)}
-        known = bound | sizes
+        axes = [size for dims in self.dims.values() for size in dims if size is not None]
+        known = bound(axes, ints.union(self.declaration.sizes))
 
         named = ((f"'{label}'", sizes) for label, sizes in (*self.dims.items(), *self.shapes.items()))
         listed = [(what, size) for what, sizes in (*named, ("dim", launch)) if not callable(sizes) for size in sizes]
@@ -323,7 +320,7 @@ class _Deriver(Bounds):
                     if used in self.declaration.tensor_scalars:
                         kind = "in tensor_scalars, so that its value is known only inside the launch"
                     raise self.fail(f"the size '{expr}' of {what} uses '{used}', which is {kind}, not an int")
-                inside = next((axis.size for axis in axes if used in axis.size.names()), None)
+                inside = next((size for size in axes if used in size.names()), None)
                 why = "which no input's brackets bind"
                 if inside is not None:
                     why = f"which '{inside}' alone can't be solved for"

@@ -57,7 +57,7 @@ class Expr:
         return tuple(name for item in self.items for name in item.names())
 
     def __str__(self) -> str:
-        return self.text({})
+        return self.text({}) if self.items else str(self.value)
 
     def text(self, rename: Mapping[str, str], rank: int = 0) -> str:
         """As Python text, names renamed."""

@@ -66,6 +66,15 @@ def solve(axes: Iterable[Axis], known: Iterable[str]) -> tuple[Solved, ...]:
     return tuple(found)
 
 
+def bound(sizes: Iterable[Expr], known: set[str]) -> set[str]:
+    """The names that follow from sizes of given arrays, and those that are known."""
+    sizes = tuple(sizes)
+    found = known | {str(size.value) for size in sizes if size.is_name}
+    if any(size.items for size in sizes):
+        found |= {solved.name for solved in solve([Axis("", 0, size) for size in sizes], known)}
+    return found
+
+
 def linear(expr: Expr, name: str) -> tuple[Expr, Expr] | None:
     """``a`` and ``b`` of ``a * name + b``; None of ``name * name``, and of what is under ``//``, ``%``, ``min`` or ``max``."""
     if name not in expr.names():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ..effects import AxisUse, Effects
 from ..frozen import replace
@@ -10,7 +10,7 @@ from ..kernel.signature import KernelSignature, Leaf
 from .declaration import Declaration, Dims, Term
 from .roles import RESERVED, Role
 from .sizes import Expr, integer, name, unused
-from .solving import Axis, folded, solve
+from .solving import bound, folded
 
 LETTERS = ("n", "m", "k", "l")
 """Names of sizes by the coordinate that runs over them."""
@@ -134,15 +134,13 @@ class _Terms:
     def own_name(self, leaf: Leaf, axis: int) -> Expr:
         return name(unused(f"{leaf.name}{axis}" if leaf.ndim > 1 else f"{leaf.name}_size", self.taken))
 
-    def unbound(self, left: tuple[Term, ...], right: tuple[Term, ...], dim: object) -> Iterator[str]:
+    def unbound(self, left: tuple[Term, ...], right: tuple[Term, ...], dim: object) -> list[str]:
         """The names that nothing on the left says."""
-        axes = [Axis(t.name, k, d) for t in left for k, d in enumerate(t.dims or ()) if d is not None]
-        known = self.ints | set(self.declaration.sizes) | {s.name for s in solve(axes, self.ints)}
-        sizes = [d for t in (*left, *right) for d in t.dims or () if d is not None]
+        sizes, more = ([d for t in side for d in t.dims or () if d is not None] for side in (left, right))
+        known = bound(sizes, self.ints).union(self.declaration.sizes)
+        sizes += more
         sizes += dim if isinstance(dim, tuple) else ()
-        for size in dict.fromkeys(used for expr in sizes for used in expr.names()):
-            if size not in known:
-                yield size
+        return list(dict.fromkeys([used for expr in sizes for used in expr.names() if used not in known]))
 
 
 def _text(declaration: Declaration) -> str:

@@ -24,7 +24,7 @@ from ..effects.outside import hand_on
 from ..private import warp_code, warp_source
 from ..private.compiled import compile_text
 from ..private.warp_source import declared_overloads, is_users, meaning
-from .trees import assigned_in, head_of, items_of, names_in, nodes_of, rebuilt
+from .trees import assigned_in, head_of, items_of, names_in, nodes_of, parts_of, rebuilt
 
 
 class UnreadableError(Exception):
@@ -92,7 +92,7 @@ class Source:
         while waiting:
             yield (node := waiting.pop())
             if not isinstance(node, ast.Call) or not is_static(self.meaning(node.func)):
-                waiting += [*ast.iter_child_nodes(node)][::-1]
+                waiting += parts_of(node)[::-1]
 
     def calls(self, body: Iterable[ast.AST] | None = None) -> Iterator[tuple[ast.Call, Any]]:
         """The calls in statements or expressions (in all without), with what they call."""

@@ -129,6 +129,18 @@ def targets(statement: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[ast.e
 # --- going through ----------------------------------------------------------------------------------------------------
 
 
+def parts_of(node: ast.AST) -> list[ast.AST]:
+    """The nodes right inside of a node, in order, but for whether a name is read or stored."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        part = getattr(node, name, None) if name != "ctx" else None
+        if isinstance(part, ast.AST):
+            found.append(part)
+        elif isinstance(part, list):
+            found += [one for one in part if isinstance(one, ast.AST)]
+    return found
+
+
 def nodes_of(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """All nodes of statements."""
     for statement in body:
