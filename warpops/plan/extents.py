@@ -91,8 +91,8 @@ class _Deriver(Bounds):
     def nullable(self, leaf: Leaf) -> bool:
         return self.roles[leaf.name] == "output" and leaf.label in self.declaration.optional
 
-    def decide(self) -> tuple[tuple[Expr, ...] | Callback, int | None, list[Cover]]:
-        """The launch size, its rank, and what it has to cover. All that can be refused is refused here."""
+    def decide(self) -> tuple[tuple[Expr, ...] | Callback, int | None]:
+        """The launch size and its rank. All that can be refused is refused here."""
         self.read_brackets()
         self.brackets = dict(self.dims)
         self.imply()
@@ -101,18 +101,17 @@ class _Deriver(Bounds):
         self.fill_shapes(launch)
         self.check_names(launch)
         rank = self.check_rank(launch)
-        covers = self.covers(launch)
-        self.check_covers(covers, launch)
-        return launch, rank, covers
+        self.check_multiples(launch)
+        return launch, rank
 
     def run(self) -> Extents:
-        launch, rank, covers = self.decide()
+        launch, rank = self.decide()
         return Extents(
             dims=self.dims,
             shapes=self.shapes,
             launch=launch,
             rank=rank,
-            covers=tuple(covers),
+            covers=tuple(self.covers(launch)),
             reaches=tuple(self.reaches(launch)),
             why=self.why,
             uncovered=tuple(
@@ -329,9 +328,11 @@ class _Deriver(Bounds):
                     f"in 'x[{used}]', or make it an argument with sizes=\"{used}\""
                 )
 
-    def check_covers(self, covers: list[Cover], launch: tuple[Expr, ...] | Callback) -> None:
+    def check_multiples(self, launch: tuple[Expr, ...] | Callback) -> None:
         """Refuse what fits no call: an axis as long as the launch, indexed by a multiple of its coordinate."""
-        for cover in covers:
+        if not any(below.factor > below.divisor for _, _, use in self.axes for below in use.below):
+            return
+        for cover in self.covers(launch):
             leaf = next(leaf for leaf in self.arrays if leaf.name == cover.array)
             if callable(launch) or cover.coordinate >= len(launch) or cover.bounds or self.nullable(leaf):
                 continue
