@@ -151,7 +151,9 @@ def test_what_was_replaced_has_no_gradient(kernel: wp.Kernel) -> None:
         index = torch.tensor(m, dtype=torch.int32)
         x = torch.tensor([0.3, 0.8, 1.7, 0.5], dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(lambda x, index=index: op(x, index), [x])
-        assert torch.autograd.gradgradcheck(lambda x, index=index: op(x, index), [x])
+    index = torch.tensor([1, 2, 0], dtype=torch.int32)
+    assert torch.autograd.gradgradcheck(lambda x: op(x, index), [x])
+    if kernel in (until_found, an_element):
         (eager,) = torch.autograd.grad(op(x, index).sum(), x)
         (inside,) = torch.autograd.grad(compiled(op)(x, index).sum(), x)
         torch.testing.assert_close(inside, eager)

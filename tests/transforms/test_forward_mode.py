@@ -129,7 +129,7 @@ def test_jacobians_and_hessians(name):
         close(jacfwd(hessian(total(op)))(*x), jacfwd(hessian(total(reference)))(*x))
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("name", ["one input", "vectors", "in-out", "two outputs", "struct", "program", "generic"])
 def test_forward_mode_in_forward_mode(name):
     """PyTorch alone gives zeros for an autograd function."""
     op, reference, x, v = drawn(name)

@@ -321,6 +321,7 @@ def test_tangents_of_builtins(name: str, tmp_path: Path) -> None:
         assert abs(got - want) < (2e-2 if single else 1e-5) * (1 + abs(want)), (expression, got, want)
 
 
+@pytest.mark.slow
 def test_third_order_of_decompositions(tmp_path: Path) -> None:
     """Tangents of functions that give values and tangents at once, and of compositions, whose names mustn't meet."""
     apart = "wp.diag(wp.vec3d(f64(1.0), f64(4.0), f64(9.0)))"
