@@ -335,7 +335,9 @@ def _distinct(pattern: Pattern, loop: int) -> bool:
 
 def number(record: Record, frame: Frame, node: ast.AST) -> Value:
     """An expression's value as a number, vector or tile."""
-    value = record.evaluate(record, frame, node)
+    value = frame.env.get(node.id) if type(node) is ast.Name else None
+    if type(value) is not Value:
+        value = record.evaluate(record, frame, node)
     return value if isinstance(value, Value) else as_number(record, frame, value, node)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..frozen import replace
@@ -19,6 +19,7 @@ from .forms import (
     Clamped,
     Computed,
     Coord,
+    Coordinates,
     Form,
     Known,
     Mirrored,
@@ -76,19 +77,25 @@ def computed(
     values: Sequence[Value], of: ast.AST | str, *, merges: bool = False, known: Known | None = None
 ) -> Unknown:
     """The form of a number that isn't affine: the first reason of its operands, or what it is computed ``of``."""
-    both, count, derived = NONE, int(merges), False
-    first: Unknown | None = None
+    both, derived = NONE, False
     for value in values:
-        form = value.form
+        derived = derived or value.coords
+        if value.varies:
+            both = both | value.varies if both else value.varies
+    return _number([value.form for value in values], of, derived, both, merges, known)
+
+
+def _number(
+    forms: Iterable[Form | None], of: ast.AST | str, derived: bool, both: Coordinates, merges: bool, known: Known | None
+) -> Unknown:
+    count, first = int(merges), None
+    for form in forms:
         if isinstance(form, Unknown):
             count += form.merges
             if first is None and not form.derived:
                 first = form
         elif isinstance(form, Clamped):
             count += 1
-        derived = derived or value.coords
-        if value.varies:
-            both = both | value.varies if both else value.varies
     count = min(count, 2)
     if first is None:
         return Unknown(Computed(of), derived, both, count, known=known)
@@ -102,22 +109,43 @@ def computed(
 
 
 def combine(record: Record, frame: Frame, operator: str, left: Value, right: Value, node: ast.AST) -> Value:
-    """``left <operator> right`` by the name that Warp has for the operator."""
-    a, b = left.form, right.form
-    form: Form | None = None
-    known: Known | None = None
-    if _says(a) or _says(b):
-        if operator in ("add", "sub"):
-            form = _sum(a, b, -1 if operator == "sub" else 1)
-        elif operator == "mul":
-            form = _product(a, b)
-        elif operator == "mod":
-            form = _modulo(left, b)
-        if form is None:
-            known = _known(operator, a, b)
+    """``left <operator> right`` by the name that Warp has for the operator; most of what kernels compute is made here."""
+    known, found, active = _asked(operator, (left.type, right.type))
+    form, said = _said(operator, left, right)
+    coords = left.coords or right.coords
+    tokens, varying = left.tokens, left.varies
+    if right.tokens:
+        tokens = tokens | right.tokens if tokens else right.tokens
+    if right.varies:
+        varying = varying | right.varies if varying else right.varies
     if form is None:
-        form = computed((left, right), node, merges=row(operator).merges, known=known)
-    return differentiated(record, frame, operator, (left, right), form, node)
+        form = _number((left.form, right.form), node, coords, varying, known.merges, said)
+    flows = active is None and (left.active or right.active)
+    trace: Trace | None = None
+    if flows:
+        sources = [v.trace for v in (left, right) if v.active and v.trace is not None]
+        trace = _taken(record, frame, operator, known, found, (left, right), node)
+        if trace is not None:
+            trace.sources = sources
+        elif sources:
+            trace = merged(sources)
+    data = left.data or right.data
+    return Value(form, flows, coords, data, tokens, NOTHING, NO_TRUTH, None, varying, found.returns, trace)
+
+
+def _said(operator: str, left: Value, right: Value) -> tuple[Form | None, Known | None]:
+    """The form of what an operator makes of two numbers, or else what is known of it."""
+    a, b = left.form, right.form
+    if not (_says(a) or _says(b)):
+        return None, None
+    form: Form | None = None
+    if operator in ("add", "sub"):
+        form = _sum(a, b, -1 if operator == "sub" else 1)
+    elif operator == "mul":
+        form = _product(a, b)
+    elif operator == "mod":
+        form = _modulo(left, b)
+    return form, None if form is not None else _known(operator, a, b)
 
 
 @functools.cache

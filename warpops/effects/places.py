@@ -268,7 +268,10 @@ def follow(record: Record, frame: Frame, node: ast.Subscript | ast.Attribute) ->
                 whole = base if base is not None else record.evaluate(record, frame, node.value)
                 return _attribute(record, frame, whole, node)
         elif isinstance(base, Value):
-            return _part(record, frame, base, _elements(node), node).value or UNKNOWN
+            indices = _elements(node)
+            if [one for one in indices if type(one) is not ast.Constant]:
+                return _part(record, frame, base, indices, node).value or UNKNOWN
+            return _extracted(base, NO_TOKENS, len(indices))
     return load(record, frame, locate(record, frame, node), node)
 
 
