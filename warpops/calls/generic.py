@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import warp as wp
 
+from ..effects.outside import stands_as
 from ..emit.again import Again
 from ..errors import ArgumentError, SignatureError
 from ..kernel.scalars import WARP_SCALAR
@@ -33,7 +34,10 @@ def resolve(name: str, plan: OpPlan, values: dict[str, Any]) -> Any:
         ArgumentError: the generic tensors' dtypes differ where an output has to follow them.
         SignatureError: no argument says what a generic output's dtype is.
     """
-    return warp_code.specialize(name, plan.kernel.kernel, resolve_types(name, plan, values))
+    kernel = plan.kernel.kernel
+    concrete = warp_code.specialize(name, kernel, resolve_types(name, plan, values))
+    stands_as(kernel, concrete)
+    return concrete
 
 
 def resolve_types(name: str, plan: OpPlan, values: dict[str, Any]) -> list[Any]:

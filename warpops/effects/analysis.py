@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from .hazards import find_hazards
 from .joins import meet
 from .model import ArrayEffects, AxisUse, Effects, LoopNeeds, Site
 from .names import Code, array_arguments, code_of, of_type, with_body
+from .outside import standing_of
 from .record import Frame, OutOfBudgetError, Record, RunTimeLoop
 from .state import State
 from .statements import execute
@@ -37,8 +39,39 @@ def analyse(kernel: Any) -> Effects:
     key = warp_source.definition(kernel)
     found = _results.get(key)
     if found is None:
+        standing_of(kernel)
         found = _results[key] = _analyse(kernel, code_of(kernel))
     return found
+
+
+def before_build(kernel: Any) -> None:
+    """A kernel is about to be built, or loaded.
+
+    Raises:
+        ArgumentError: names have come to stand for something else, with which it does something else than was found.
+        ChangedError: it is written of another one, of which names have come to stand for something else.
+    """
+    compare, standing = getattr(kernel, "compare", None), standing_of(kernel)
+    if compare is not None:
+        compare()
+        return
+    read = standing.analysed() or kernel
+    standing.build(lambda: _alike(analyse(read), _analyse(read, code_of(read))))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two kernels do the same, at whatever lines."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Site):
+        return True
+    if dataclasses.is_dataclass(one):
+        return all(_alike(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(value, other[name]) for name, value in one.items())
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)
 
 
 def analyse_as(kernel: Any, code: Code, body: Sequence[ast.stmt]) -> Effects:

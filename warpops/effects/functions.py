@@ -7,7 +7,7 @@ from typing import Any
 
 from ..frozen import frozen, replace
 from ..private import warp_source
-from ..private.warp_source import declared_overloads, grad_target, is_function, parameters
+from ..private.warp_source import closure_of, declared_overloads, grad_target, is_function, parameters
 from ..private.warp_types import holds_floats, is_array, is_reference, is_struct
 from . import access, builtins, places
 from . import numbers as effects_numbers
@@ -142,7 +142,7 @@ def _evaluate_static(code: Code, node: ast.Call, constants: dict[str, Any]) -> A
     argument = node.args[0] if node.args else node.keywords[0].value if node.keywords else None
     if argument is None:
         return NOTHING
-    scope = {**code.func.__globals__, **code.closure, **constants}
+    scope = {**code.func.__globals__, **closure_of(code.func), **code.given, **constants}
     try:
         compiled = compile(ast.fix_missing_locations(ast.Expression(argument)), code.file, "eval")
         return eval(compiled, scope)

@@ -83,12 +83,13 @@ class Code:
     """Those, and names of arrays that builtins write to."""
     looped: frozenset[str]
     """Names that a loop assigns."""
-    closure: dict[str, Any]
     last_reads: dict[str, int]
     """The last line that reads each variable."""
     paths: frozenset[str]
     """Names that are read, and those of which attributes are, as dotted paths."""
     loops: dict[ast.AST, Body]
+    given: dict[str, Any] = field(default_factory=dict)
+    """What names stand for that aren't the function's."""
     sites: dict[ast.AST, Site] = field(default_factory=dict, repr=False)
     answers: dict[Any, Any] = field(default_factory=dict)
     kept: Kept = field(default_factory=Kept)
@@ -135,7 +136,6 @@ def code_of(owner: Any) -> Code:
             # Warp doesn't note the line of an overload.
             first_line=first_line or int(function.__code__.co_firstlineno),
             lines=warp_source.source_lines(owner),
-            closure=warp_source.closure_of(function),
             **Reader(body).found(),
         )
     return code

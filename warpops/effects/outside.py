@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..errors import GradientError
+import numpy as np
+
+from ..errors import ArgumentError, GradientError
 from ..private.warp_source import declared_overloads, definition, is_function, is_users, lookup, member, own_parts
 from .names import Code, as_abstract, code_of, is_static
 from .values import Object
@@ -40,15 +43,21 @@ class ChangedError(GradientError):
     """A name of a kernel's doesn't stand any more for what it stood for when the kernel was built."""
 
 
+Names: TypeAlias = dict[tuple[Any, str], tuple[Any, ...]]
+
+
 class Standing:
     """What the names of a kernel and of its functions stand for: Warp asks them when it builds code, and not again."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Any, original: Standing | None = None) -> None:
+        """``original`` is that of the kernel that was analysed, of which this one is a copy for other types."""
         self.module, self._code = weakref.ref(kernel.module), code_of(kernel)
-        self._built: dict[tuple[Code, str], tuple[Any, ...]] | None = None
+        self.analysed: weakref.ref[Any] = weakref.ref(kernel) if original is None else original.analysed
+        self._read: Names = self.now() if original is None else original._read
+        self._built: Names | None = None
 
-    def now(self) -> dict[tuple[Code, str], tuple[Any, ...]]:
-        found: dict[tuple[Code, str], tuple[Any, ...]] = {}
+    def now(self) -> Names:
+        found: Names = {}
         codes = [self._code]
         for code in codes:
             for path, (name, *attributes) in code.free.items():
@@ -59,12 +68,20 @@ class Standing:
                 if is_users(value):
                     parts = [part for one in declared_overloads(value) for part in (code_of(one), *own_parts(one))]
                     codes += [part for part in parts if isinstance(part, Code) and part not in codes]
-                found[code, path] = (value, *parts)
+                found[code.func, path] = (_held(value), *parts)
         return found
 
-    def build(self) -> None:
-        """The kernel is built, of what its names stand for now."""
-        self._built = self.now()
+    def build(self, as_read: Callable[[], bool]) -> None:
+        """The kernel is built, of what its names stand for now.
+
+        Raises:
+            ArgumentError: names have changed since it was analysed, and by ``as_read`` it does something else than was found.
+        """
+        now = self.now()
+        changed = _changed(self._read, now, "decorated")
+        if changed is not None and not as_read():
+            raise ArgumentError(changed)
+        self._read = self._built = now
 
     def written(self) -> Callable[[], None]:
         """Another kernel is written of it. Returns what is called when that one is built.
@@ -79,15 +96,34 @@ class Standing:
         return lambda: _compare(now, self.now())
 
 
-def _compare(then: dict[tuple[Code, str], tuple[Any, ...]], now: dict[tuple[Code, str], tuple[Any, ...]]) -> None:
-    for (code, name), (old, *parts) in then.items():
-        new, *others = now.get((code, name), (None,))
+def _held(value: Any) -> Any:
+    """What a name stands for, or what is in it, where that may change and it stay the same object."""
+    if isinstance(value, ctypes.Array):  # Warp's vectors and matrices
+        return type(value), bytes(value)
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return [(key, _held(item)) for key, item in value.items()]
+    return list(map(_held, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _compare(then: Names, now: Names) -> None:
+    changed = _changed(then, now, "built")
+    if changed is not None:
+        raise ChangedError(changed)
+
+
+def _changed(then: Names, now: Names, when: str) -> str | None:
+    """What there is to say of the first name that has changed."""
+    for (function, name), (old, *parts) in then.items():
+        new, *others = now.get((function, name), (None,))
         if not _same(old, new) or list(map(id, parts)) != list(map(id, others)):
             values = f": it was {old!r}, and is {new!r}" if isinstance(old, (bool, int, float, str)) else ""
-            raise ChangedError(
-                f"the name '{name}' in '{code.func.__name__}' stands for something else than when the kernel was built"
-                f"{values}; decorate the kernel again"
+            return (
+                f"the name '{name}' in '{function.__name__}' stands for something else than when the kernel was {when}"
+                f"{values}; define the kernel again"
             )
+    return None
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -114,10 +150,6 @@ def hand_on(kernel: Any, made: Any) -> None:
     made.compare = standing.written()
 
 
-def before_build(kernel: Any) -> None:
-    """A kernel is about to be built, or loaded.
-
-    Raises:
-        ChangedError: it is written of another one, of which names have come to stand for something else.
-    """
-    getattr(kernel, "compare", standing_of(kernel).build)()
+def stands_as(kernel: Any, copy: Any) -> None:
+    """``copy`` is ``kernel``, which was analysed, for other types."""
+    _standing[definition(copy)] = Standing(copy, standing_of(kernel))

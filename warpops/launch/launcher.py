@@ -36,7 +36,8 @@ class Place:
     """One kernel on one device: its code, and the launch sizes that it was launched over."""
 
     def __init__(self, kernel: Any, device: Any, block_dim: int) -> None:
-        from ..effects.outside import before_build, standing_of  # not needed by the import
+        from ..effects.analysis import before_build  # not needed by the import
+        from ..effects.outside import standing_of
 
         self.device, self.block_dim = device, block_dim
         self.is_cuda: bool = device.is_cuda

@@ -92,7 +92,9 @@ def closure_of(function: Any) -> dict[str, Any]:
 
 def lookup(code: Any, name: str) -> Any:
     """What a free name means to Warp: closure, globals, the warp namespace, Python's builtins, Warp's builtins."""
-    found = code.closure.get(name)
+    found = code.given.get(name)
+    if found is None and name in code.func.__code__.co_freevars:
+        found = closure_of(code.func).get(name)
     if found is None:
         found = code.func.__globals__.get(name)
     if found is None:

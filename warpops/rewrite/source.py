@@ -131,7 +131,7 @@ def read(owner: Any) -> Source:
     code = code_of(owner)
     if "static" in text:  # what it came to when the kernel was defined; a tree takes longer to copy than to parse
         tree = in_names(warp_source.tree_of(owner), names.give)
-        code = dataclasses.replace(code, closure=code.closure | names.given)
+        code = dataclasses.replace(code, given=code.given | names.given)
     body = tree.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
