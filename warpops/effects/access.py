@@ -301,6 +301,7 @@ def escape(record: Record, array: Array, site: Site) -> None:
             record.escapes.setdefault((ref.root, site))
         record.state.written |= {(ref.root, (Whole(True),) * len(ref.axes))}
     if holds_floats(array.dtype):
+        record.state.acted = True
         record.warn(*record.judged)
 
 
@@ -317,6 +318,7 @@ def _written_under(record: Record, array: Array, value: Value, tokens: Tokens, s
         needed = tokens | array.tokens
         for condition in record.state.conditions:
             needed |= condition.tokens
+        record.state.acted = True
         record.warn(*record.judged)  # a store ends the cotangent, whatever it stores
         record.stores(value, needed, site)
 

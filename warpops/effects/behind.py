@@ -59,7 +59,10 @@ def join_paths(record: Record, frame: Frame, paths: list[tuple[State, dict[str, 
         record.state.absorb(state)
         record.state.facts &= state.facts
         record.state.must = meet_must([(current.must, None), (state.must, never_taken(state, 0))])
-        frame.env = meet_envs(record, frame, Value(), (frame.env, current), (env, state), node)
+        # What was decided by: the conditions that only one of the two ways is under.
+        decided = frozenset(current.conditions) ^ frozenset(state.conditions)
+        test = Value(tokens=NO_TOKENS.union(*(condition.tokens for condition in decided)))
+        frame.env = meet_envs(record, frame, test, (frame.env, current), (env, state), node)
 
 
 def behind(
@@ -78,6 +81,7 @@ def behind(
                 state.must[(array, filled)] = sizes
             elif at_least_once and not any(is_by(form, loop) for form in pattern):
                 state.must[(array, pattern)] = sizes
+    state.acted = state.acted or end.acted
     depth = len(before.conditions)
     left = [c for state in exits for c in state.conditions[depth:]]
     gone: Tokens = NO_TOKENS if unrolled else frozenset({Left(loop)})

@@ -31,7 +31,8 @@ def _hazards(record: Record, rank: int | None) -> Iterator[Hazard]:
         record.events.setdefault(need.token, need.site)
     for doubt in dict.fromkeys(doubts):
         if isinstance(doubt, Through):
-            record.run_time[doubt.loop].active = True
+            loop = record.run_time[doubt.loop]
+            loop.active, loop.left = True, loop.left or doubt.skipped
         else:
             yield Hazard(doubt.kind, doubt.site, doubt.message)
     yield from _of_loops(record, needs)

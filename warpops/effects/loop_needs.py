@@ -64,6 +64,12 @@ def doubts_of(record: Record, frame: Frame, node: ast.For | ast.While, loop: int
     return [Through(loop)]
 
 
+def skip_of(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> list[Doubt | Through]:
+    """Of what a turn has done by the time that ``continue`` ends it."""
+    message = "Warp's adjoint of a loop leaves out what a turn did before continue"
+    return [Through(loop, skipped=True), Doubt("loop-exit", frame.code.site(node), message)]
+
+
 def _is_in_order(record: Record, frame: Frame, node: ast.For | ast.While, loop: int) -> bool:
     """Whether the turns of a query's loop depend on one another: it does more than add to what was there before."""
     if loop not in record.queries:

@@ -21,7 +21,7 @@ from .chains import last_name
 from .expressions import evaluate
 from .forms import ALL, NONE, Affine, Clamped, Coordinates, Unknown, bare_coordinate, literal
 from .joins import join, leave_loop, meet_must, with_tokens
-from .loop_needs import begin_loop, doubts_of, end_loop, leaves
+from .loop_needs import begin_loop, doubts_of, end_loop, leaves, skip_of
 from .names import Code, advances_query
 from .ranges import loop_variable, range_arguments, strides
 from .reading import Body
@@ -195,7 +195,7 @@ def _turn(
         names -= {a.id for a in node.test.args if isinstance(a, ast.Name)}
     carried = {} if unrolled else {n: frozenset({Carried(loop, n, frame.id)}) for n in names}
     doubts = [] if unrolled else doubts_of(record, frame, node, loop)
-    before, outer, returns = record.state, frame.env, len(frame.returns)
+    before, outer, returns = record.state, dict(frame.env), len(frame.returns)
     steps = strides(record, frame, node, names)
     if not unrolled and not record.shielded:
         begin_loop(record, frame, node, loop, names)
@@ -214,7 +214,7 @@ def _turn(
     # What a variable holds at the head of a turn came from before the loop, or from the turn before.
     traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in head.env}
     frame.env = {**outer, **{n: with_trace(v, traces[n]) for n, v in head.env.items()}}
-    end, broke, tested = _pass(record, frame, node, index, loop, variable, head.turns, doubts)
+    end, context, tested = _pass(record, frame, node, index, loop, variable, head.turns, doubts)
     turns = head.turns | tested
     grown = {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()}
     written = head.written | leave_loop(end.written - before.written, loop, again=True)
@@ -229,12 +229,17 @@ def _turn(
         head.env = grown if head.grown < PATIENCE else {n: _given_up(v) for n, v in grown.items()}
         record.moved |= bool(around) or sums != more
     head.turns, head.written, head.read = turns, written, read
+    if context.continues and not unrolled:
+        skip = skip_of(record, frame, node, loop)
+        if context.acted:
+            record.warn(*skip)
+        for env in (frame.env, outer):
+            env.update({n: record.doubting(env[n], skip) for n in context.skipped & env.keys()})
     for n, trace in traces.items():
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
-    for n in names & frame.env.keys():
-        frame.env[n] = record.doubting(frame.env[n], doubts)
     # What the loop replaces had a gradient, which it ends: without its turns that would go on.
-    outer = {**outer, **{n: record.doubting(outer[n], doubts) for n in names & outer.keys()}}
+    for env in (frame.env, outer):
+        env.update({n: record.doubting(env[n], doubts) for n in names & env.keys()})
     _changed_in_turns(record, began)
     if loop in record.run_time:
         end_loop(record, frame, node, loop, outer)
@@ -243,7 +248,7 @@ def _turn(
         record.harmless |= {t for n, tokens in carried.items() if _is_harmless(outer.get(n)) for t in tokens}
     exits = [state for state, _ in frame.returns[returns:]]
     state = behind(
-        before, end, exits, loop, at_least_once=at_least_once, covers=variable and not broke, unrolled=unrolled
+        before, end, exits, loop, at_least_once=at_least_once, covers=variable and not context.breaks, unrolled=unrolled
     )
     variables_behind(frame, outer, carried, head.turns)
     record.state = state
@@ -317,13 +322,14 @@ def _pass(
     variable: bool,
     turns: Coordinates,
     doubts: list[Doubt | Through],
-) -> tuple[State, bool, Coordinates]:
-    """One pass over the body: the state at its end, whether a ``break`` may end the loop before, and the coordinates that
-    its condition may depend on."""
+) -> tuple[State, LoopContext, Coordinates]:
+    """One pass over the body: the state at its end, how turns may end before, and the coordinates that its condition may
+    depend on."""
     record.harmless -= {t for t in record.harmless if isinstance(t, Carried) and t.loop == loop}
     record.judged.extend(doubts)
     frame.env.update({name: value for name, value in index.items() if name})
-    context = LoopContext(loop, record.path(frame, node))
+    context = LoopContext(loop, record.path(frame, node), begun=dict(frame.env))
+    record.state.acted = False
     frame.loops.append(context)
     around = record.loops, record.around
     record.loops = (*record.loops, loop if variable else -loop)
@@ -349,7 +355,7 @@ def _pass(
         frame.env = {name: join(frame.env.get(name), env.get(name)) for name in {**frame.env, **env}}
         end.must = meet_must([(end.must, None), (state.must, None)]) if end.alive else dict(state.must)
         end.alive = True
-    return end, bool(context.breaks), tested
+    return end, context, tested
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -364,7 +370,10 @@ def run_break(record: Record, frame: Frame, node: ast.Break) -> None:
 
 def run_continue(record: Record, frame: Frame, node: ast.Continue) -> None:
     if frame.loops:
-        frame.loops[-1].continues.append((record.state, dict(frame.env)))
+        context = frame.loops[-1]
+        context.continues.append((record.state, dict(frame.env)))
+        context.skipped |= {n for n, value in frame.env.items() if value is not context.begun.get(n)}
+        context.acted = context.acted or record.state.acted
     _end_path(record)
 
 

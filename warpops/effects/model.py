@@ -298,7 +298,8 @@ class LoopNeeds:
     active: bool = False
     """Gradients flow through it."""
     left: bool = False
-    """It is a ``while``, a ``break`` or ``return`` leaves it, or it is a query's and its turns depend on one another."""
+    """It is a ``while``, a ``break`` or ``return`` leaves it, a ``continue`` ends a turn that has done something, or it is a
+    query's and its turns depend on one another."""
     inside: frozenset[str] = frozenset()
     """Variables whose value at a turn is needed."""
     after: frozenset[str] = frozenset()

@@ -83,6 +83,12 @@ class LoopContext:
     """The way to this loop: another one in each turn of an unrolled loop around it."""
     breaks: list[tuple[State, dict[str, Abstract]]] = field(default_factory=list)
     continues: list[tuple[State, dict[str, Abstract]]] = field(default_factory=list)
+    begun: dict[str, Abstract] = field(default_factory=dict)
+    """What variables hold when a turn begins."""
+    skipped: set[str] = field(default_factory=set)
+    """Variables that a turn has assigned by the time that ``continue`` ends it."""
+    acted: bool = False
+    """Such a turn may have stored numbers."""
 
 
 @dataclass

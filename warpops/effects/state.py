@@ -61,6 +61,8 @@ class State:
     facts: Facts = NO_FACTS
     conditions: tuple[Condition, ...] = ()
     alive: bool = True
+    acted: bool = False
+    """This turn of a loop may have stored numbers."""
 
     def copy(self) -> State:
         return State(
@@ -71,12 +73,14 @@ class State:
             self.facts,
             self.conditions,
             self.alive,
+            self.acted,
         )
 
     def absorb(self, other: State) -> None:
         """Add what another way may have done."""
         for array, count in other.stores.items():
             self.stores[array] = max(count, self.stores.get(array, 0))
+        self.acted = self.acted or other.acted
         if other.written is not self.written:
             self.written |= other.written
         if other.read is not self.read:

@@ -79,6 +79,8 @@ class Through:
     """The gradient of a value goes through a loop that Warp doesn't unroll."""
 
     loop: int
+    skipped: bool = False
+    """It is of a turn that ``continue`` ends, or ends what came before."""
 
 
 @frozen
