@@ -16,6 +16,7 @@ from .ways import Ways
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
+@torch_modes.untraced
 def special(ways: Ways, arguments: tuple[Any, ...]) -> Any:
     """A call under autocast, forward-mode AD or a torch.func transform."""
     if torch_modes.autocast_active():

@@ -285,6 +285,18 @@ def constant_while_tracing(function: Any) -> Any:
     return function
 
 
+def _leave_alone(function: Callable[..., Any]) -> None:
+    frames: Any = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+
+
+def untraced(function: Any) -> Any:
+    """A function that Dynamo leaves alone, with all that it calls, where a frame that it gave up calls it."""
+    found(lambda: _leave_alone(function))
+    return function
+
+
 def _short_count() -> Callable[[Callable[..., Any]], int]:
     entries = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
     return lambda function: len(entries(function.__code__))
