@@ -285,8 +285,9 @@ def _inline(record: Record, frame: Frame, function: Any, bound: Bound, node: ast
     site = frame.code.site(node)
     if len(callee.returns) > 1:
         # The adjoint of the function goes the way that these conditions say.
-        taken = (c.tokens for state, _ in callee.returns for c in state.conditions[len(before.conditions) :])
-        result = record.needing(result, NO_TOKENS.union(*taken), site)
+        conditions = [c for state, _ in callee.returns for c in state.conditions[len(before.conditions) :]]
+        taken = NO_TOKENS.union(*(c.tokens for c in conditions))
+        result = with_tokens(record.needing(result, taken, site), taken)
     if callee.lost is not None:
         result = record.doubting(result, [callee.lost])
     # Replaying the call gives the right result, whatever loops are inside.
