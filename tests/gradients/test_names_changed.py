@@ -224,3 +224,18 @@ def test_a_function_defined_again_at_another_line_before_the_kernel_was_built(mo
     monkeypatch.setattr(sys.modules[__name__], "bent", bend_otherwise())
     close(op(X), ((X**2 * FACTOR) ** 2) * FACTOR)
     close(gradient(op), 4.0 * X**3 * FACTOR**3)
+
+
+def test_a_loop_that_isnt_unrolled_any_more():
+    @wp.kernel(module="unique")
+    def powers(x: wp.array[float], y: wp.array[float]):
+        i = wp.tid()
+        s = float(1.0)
+        for _ in range(3):
+            s = s * x[i]
+        y[i] = s
+
+    op = warp_op(powers)
+    powers.module.options["max_unroll"] = 0
+    with pytest.raises(ArgumentError, match=r"'max_unroll' in 'powers' .*: it was 16, and is 0"):
+        op(X)

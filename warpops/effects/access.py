@@ -315,7 +315,7 @@ def _overwrite(record: Record, root: str, pattern: Pattern, site: Site, kind: st
 def _written_under(record: Record, array: Array, value: Value, tokens: Tokens, site: Site) -> None:
     """The adjoint of a write runs under the same conditions, at the same index."""
     if holds_floats(array.dtype):
-        needed = tokens | array.tokens
+        needed = tokens | array.tokens | record.bounds
         for condition in record.state.conditions:
             needed |= condition.tokens
         record.state.acted = True

@@ -38,6 +38,7 @@ from .values import (
     Trace,
     Tuple,
     Value,
+    tokens_of,
     traces_of,
     with_trace,
 )
@@ -56,9 +57,11 @@ def run_for(record: Record, frame: Frame, node: ast.For) -> None:
     arguments = range_arguments(record, frame, node.iter)
     if arguments is None:
         loop_id = record.loop_id(frame, node)
-        if not isinstance(evaluate(record, frame, node.iter), (Tuple, Object)):
+        iterated = evaluate(record, frame, node.iter)
+        if not isinstance(iterated, (Tuple, Object)):
             record.queries.add(loop_id)
-        index: Abstract = Value(Unknown("values of an iterator", varies=ALL), data=True, varies=ALL)
+        form = Unknown("values of an iterator", varies=ALL)
+        index: Abstract = Value(form, data=True, tokens=tokens_of(iterated), varies=ALL)
         _run(
             record,
             frame,
@@ -197,6 +200,9 @@ def _turn(
     doubts = [] if unrolled else doubts_of(record, frame, node, loop)
     before, outer, returns = record.state, dict(frame.env), len(frame.returns)
     steps = strides(record, frame, node, names)
+    bounds = NO_TOKENS
+    if not unrolled:
+        bounds = bounds.union(*map(tokens_of, index.values()))
     if not unrolled and not record.shielded:
         begin_loop(record, frame, node, loop, names)
 
@@ -214,7 +220,9 @@ def _turn(
     # What a variable holds at the head of a turn came from before the loop, or from the turn before.
     traces = {n: Trace([t for t in traces_of(outer[n]) if t is not None]) for n in head.env}
     frame.env = {**outer, **{n: with_trace(v, traces[n]) for n, v in head.env.items()}}
+    outside, record.bounds = record.bounds, record.bounds | bounds
     end, context, tested = _pass(record, frame, node, index, loop, variable, head.turns, doubts)
+    record.bounds = outside
     turns = head.turns | tested
     grown = {n: join(v, at_head(n, frame.env.get(n, v), turns)) for n, v in head.env.items()}
     written = head.written | leave_loop(end.written - before.written, loop, again=True)
@@ -238,8 +246,10 @@ def _turn(
     for n, trace in traces.items():
         trace.sources.extend(t for t in traces_of(frame.env[n]) if t is not None)
     # What the loop replaces had a gradient, which it ends: without its turns that would go on.
+    site = frame.code.site(node)
     for env in (frame.env, outer):
-        env.update({n: record.doubting(env[n], doubts) for n in names & env.keys()})
+        for n in names & env.keys():
+            env[n] = record.needing(record.doubting(env[n], doubts), bounds, site)
     _changed_in_turns(record, began)
     if loop in record.run_time:
         end_loop(record, frame, node, loop, outer)

@@ -12,7 +12,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ArgumentError, GradientError
-from ..private.warp_source import declared_overloads, definition, is_function, is_users, lookup, member, own_parts
+from ..private.warp_source import (
+    declared_overloads,
+    definition,
+    is_function,
+    is_users,
+    lookup,
+    max_unroll,
+    member,
+    overwrites_are_copies,
+    own_parts,
+)
 from .names import Code, as_abstract, code_of, is_static
 from .values import Object
 
@@ -57,7 +67,10 @@ class Standing:
         self._built: Names | None = None
 
     def now(self) -> Names:
-        found: Names = {}
+        kernel, found = self.analysed(), Names()
+        if kernel is not None:  # the options of its module that the analysis asks for
+            found[self._code.func, "max_unroll"] = (max_unroll(kernel),)
+            found[self._code.func, "enable_vector_component_overwrites"] = (overwrites_are_copies(kernel),)
         codes = [self._code]
         for code in codes:
             for path, (name, *attributes) in code.free.items():

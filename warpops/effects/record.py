@@ -14,6 +14,7 @@ from .model import Site
 from .names import Code
 from .state import Condition, Seen, State, Written
 from .values import (
+    NO_TOKENS,
     Abstract,
     Carried,
     Component,
@@ -226,6 +227,8 @@ class Record:
     """The loops around this point, as of an ``Access``."""
     around: frozenset[int] = frozenset()
     """Their numbers."""
+    bounds: Tokens = NO_TOKENS
+    """What is behind the number of their turns."""
     numbers: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
     meanings: dict[ast.AST, tuple[str, Abstract]] = field(default_factory=dict)
     """What names from outside stand for, and attributes of them, with that name."""

@@ -178,7 +178,7 @@ def _made(
     """Interpret a function by itself: no loop or condition around the call has a part in it, and it is the last pass."""
     around = {name: getattr(record, name) for name in _AROUND}
     record.state, record.judged, record.strays = State(facts=facts), [], {}
-    record.loops, record.around = (), frozenset()
+    record.loops, record.around, record.bounds = (), frozenset(), NO_TOKENS
     record.stored, record.accesses, record.silent, record.summing = [], {}, 0, True
     record.settling = False
     record.within, record.visited_within, visited = {}, 0, record.visited
@@ -229,6 +229,7 @@ _AROUND = (
     "state",
     "loops",
     "around",
+    "bounds",
     "judged",
     "strays",
     "stored",

@@ -1,4 +1,5 @@
-"""Loops with ``continue`` in a turn that has done something already: Warp's adjoint leaves such a turn out."""
+"""What decides about turns: ``continue`` in a turn that has done something already, which Warp's adjoint leaves out, and what is
+carried from turn to turn, which it has otherwise."""
 
 from __future__ import annotations
 
@@ -123,7 +124,60 @@ def in_a_function(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
     y[i] = summed(x, i, m) * x[i]
 
 
-KERNELS = [sum_before, replaced_before, ended_before, decided_by_the_least, added_before, stored_in_a_loop_before]
+@wp.func
+def is_nearer(d: D, least: D):
+    if d >= least:
+        return 0
+    return 1
+
+
+@wp.kernel
+def decided_by_a_function(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
+    """Which of its results a function returns depends on what is carried."""
+    i = wp.tid()
+    least = D(100.0)
+    s = D(0.0)
+    for k in range(m.shape[0]):
+        d = wp.abs(x[m[k]] - x[i] - D(0.07))
+        if is_nearer(d, least) == 1:
+            s = x[m[k]] * x[i]
+            least = D(0.3)
+    y[i] = s
+
+
+@wp.kernel
+def turns_by_a_carried_number(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
+    i = wp.tid()
+    count = int(0)
+    s = D(0.0)
+    for k in range(m.shape[0]):
+        for _ in range(count):
+            s += x[m[k]]
+        count += 1
+    y[i] = s
+
+
+@wp.func
+def times(a: D, count: int) -> D:
+    s = D(0.0)
+    for _ in range(count):
+        s += a
+    return s
+
+
+@wp.kernel
+def turns_of_a_function_by_a_carried_number(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
+    i = wp.tid()
+    count = int(0)
+    for k in range(m.shape[0]):
+        wp.atomic_add(y, i, times(x[m[k]], count))
+        for _ in range(count):
+            wp.atomic_add(y, i, x[i])
+        count += 1
+
+
+KERNELS = [decided_by_a_function, turns_by_a_carried_number, turns_of_a_function_by_a_carried_number]
+KERNELS += [sum_before, replaced_before, ended_before, decided_by_the_least, added_before, stored_in_a_loop_before]
 KERNELS += [a_field_before, in_a_function]
 
 
