@@ -147,6 +147,43 @@ def dyn_continue(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     y[i] = s
 
 
+@measured("loop-exit")
+def dyn_continue_late(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    s = wp.float64(0.0)
+    for j in range(n):
+        s = s + x[j] * x[j]
+        if j == 1:
+            continue
+        s = s + x[j]
+    y[i] = s
+
+
+@measured("loop-product")
+def dyn_continue_carried(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    s = wp.float64(0.0)
+    c = int(0)
+    for j in range(n):
+        c = c + 1
+        if c == 2:
+            continue
+        s = s + x[j] * x[j]
+    y[i] = s
+
+
+@measured("loop-product")
+def dyn_turns_carried(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
+    i = wp.tid()
+    s = wp.float64(0.0)
+    c = int(0)
+    for j in range(n):
+        for _ in range(c):
+            s = s + x[j]
+        c = c + 1
+    y[i] = s
+
+
 @measured("loop-exit", right=True)
 def dyn_return(x: wp.array[wp.float64], y: wp.array[wp.float64], n: int):
     i = wp.tid()
