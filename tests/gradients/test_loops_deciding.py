@@ -157,6 +157,16 @@ def turns_by_a_carried_number(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
     y[i] = s
 
 
+@wp.kernel
+def additions_by_a_carried_number(x: wp.array[D], m: wp.array[int], y: wp.array[D]):
+    i = wp.tid()
+    count = int(0)
+    for k in range(m.shape[0]):
+        for _ in range(count):
+            wp.atomic_add(y, i, x[m[k]])
+        count += 1
+
+
 @wp.func
 def times(a: D, count: int) -> D:
     s = D(0.0)
@@ -177,6 +187,7 @@ def turns_of_a_function_by_a_carried_number(x: wp.array[D], m: wp.array[int], y:
 
 
 KERNELS = [decided_by_a_function, turns_by_a_carried_number, turns_of_a_function_by_a_carried_number]
+KERNELS += [additions_by_a_carried_number]
 KERNELS += [sum_before, replaced_before, ended_before, decided_by_the_least, added_before, stored_in_a_loop_before]
 KERNELS += [a_field_before, in_a_function]
 
