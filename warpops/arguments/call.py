@@ -189,9 +189,9 @@ def fresh_shape(
 
 
 def refuse_outdated(op: str, slot: Slot, buffer: torch.Tensor, shape: tuple[int, ...]) -> NoReturn:
-    """Say that the callable for a shape gives another one than compiled code has."""
+    """Say that the callable for a shape gives another one than compiled code has, or than the forward had."""
     raise ArgumentError(
-        f"{op}: the shape of '{slot.label}': its callable gives {shape}, and compiled code was made for "
+        f"{op}: the shape of '{slot.label}': its callable gives {shape}, and the array was made with "
         f"{tuple(buffer.shape[: slot.leaf.ndim])}; what it reads besides its arguments may not change"
     )
 

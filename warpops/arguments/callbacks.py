@@ -12,6 +12,7 @@ import torch
 
 from ..errors import ArgumentError
 from ..plan.model import OpPlan
+from .ran import ASKED, latest_ran, note_ran
 
 
 def callback_arguments(plan: OpPlan, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +44,17 @@ def call_back(op: str, what: str, plan: OpPlan, function: Callable[..., Any], va
             f"{op}: {what}: the callable asks for '{unknown[0]}', which is no argument of the op; those are "
             f"{', '.join(arguments)}"
         )
-    return function(**asked_for(function, arguments))
+    return ask(function, arguments)
+
+
+def ask(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Call a callable with those of the arguments that it names, and note what it gave: the backward asks it again."""
+    before = latest_ran()
+    result = function(**asked_for(function, arguments))
+    if latest_ran() is before:  # or else it is one of this package's around the user's, which counts
+        dims = result if isinstance(result, (tuple, list)) else (result,)
+        note_ran(((ASKED, tuple((f"axis {k}", d if isinstance(d, int) else None) for k, d in enumerate(dims))),))
+    return result
 
 
 def asked_for(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""What a program's run came to, and how its backward knows it.
+"""What a program's run came to, or a callable for ``dim`` gave, and how the backward knows it.
 
-A backward runs the program again, and the gradient is right only where that comes to the same. So the forward's steps go to
-the backward as objects of Warp do (``handle.py``): on the autograd node in eager code, in compiled code behind the token.
+A backward runs the program again, or asks the callable again, and the gradient is right only where that comes to the same.
+So the forward's steps go to the backward as objects of Warp do (``handle.py``): on the autograd node in eager code, in
+compiled code behind the token.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from ..private import locks
 Step = tuple[str, tuple[tuple[str, Any], ...]]
 """What was launched or called, and what it was given, by label."""
 Ran = tuple[Step, ...]
-"""What a program did in one run, less where memory was."""
+"""What a program did in one run, less where memory was; or what a callable for ``dim`` gave, as one step."""
+ASKED = "the callable for dim"
 
 
 class _Latest(threading.local):
@@ -59,10 +61,14 @@ def check_ran(op: str, before: Ran | None) -> None:
     now = _latest.ran
     if before is now or before is None or now is None or before == now:
         return
+    if {title for title, _ in (*before, *now)} == {ASKED}:
+        (_, gave), (_, gives) = before[0], now[0]
+        again = f"asks {ASKED} again, which gave {dict(gave)} in the forward, and gives {dict(gives)} now"
+    else:
+        again = f"runs the program again, and it didn't do what it did in the forward: {_difference(before, now)}"
     raise GradientError(
-        f"{op}: the gradient runs the program again, and it didn't do what it did in the forward: {_difference(before, now)}. "
-        f"What the program reads besides its arguments (globals, attributes, random numbers) must be the same then; pass "
-        f"it as an argument, or change it after the backward"
+        f"{op}: the gradient {again}. What it reads besides its arguments (globals, attributes, random numbers) must be the "
+        f"same then; pass it as an argument, or change it after the backward"
     )
 
 

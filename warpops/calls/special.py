@@ -105,7 +105,8 @@ def increment_version(tensor: torch.Tensor | None) -> None:
 def backward_again(ways: Ways, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
     """The backward where it is itself recorded: an operation that is differentiable again."""
     plan, saved = ways.plan, ctx.saved_tensors
-    if plan.runs_again and torch.compiler.is_compiling() and (why := plan.kernel.kernel.reads().why) is not None:
+    recorded = plan.kernel.program and torch.compiler.is_compiling()
+    if recorded and (why := plan.kernel.kernel.reads().why) is not None:
         raise GradientError(
             f"{ways.name}: a gradient that is itself recorded inside of compiled code runs the program again, and can't tell "
             f"whether that comes to the same: {why}; pass it as an argument, or take the derivative in eager code"

@@ -234,11 +234,15 @@ def check_computed(w: Writer) -> None:
     """A callable may give another shape than when code was compiled, if it reads more than its arguments."""
     for slot in w.plan.fresh:
         if callable(slot.shape):
-            (sizes,) = shapes_of(w, [slot]).values()
-            there = f"{slot.name} is not None and " if slot.optional else ""
-            w.text.add(f"if {there}{slot.name}.shape[: {slot.leaf.ndim}] != {tuple_of(sizes)}:")
-            refuse = w.provide(f"outdated_{slot.name}", partial(refuse_outdated, w.op, slot))
-            w.text.add(f"    {refuse}({slot.name}, {tuple_of(sizes)})")
+            check_computed_as(w, slot, slot.name, slot.optional, shapes_of(w, [slot])[slot.name])
+
+
+def check_computed_as(w: Writer, slot: Slot, buffer: str, optional: bool, sizes: Sequence[str]) -> None:
+    """What stands for a fresh array, or is its gradient, has the shape that the callable gives."""
+    there = f"{buffer} is not None and " if optional else ""
+    w.text.add(f"if {there}{buffer}.shape[: {slot.leaf.ndim}] != {tuple_of(sizes)}:")
+    refuse = w.provide(f"outdated_{slot.name}", partial(refuse_outdated, w.op, slot))
+    w.text.add(f"    {refuse}({buffer}, {tuple_of(sizes)})")
 
 
 def write_launch_size(w: Writer) -> str:
@@ -266,13 +270,13 @@ def _nonnegative(w: Writer, expr: Expr) -> bool:
     return expr.head in ("+", "*", "min", "max") and all(_nonnegative(w, item) for item in expr.items)
 
 
-def check_reach(w: Writer, dims: str, device: str) -> None:
-    """No launch indexes an array outside its size."""
+def check_reach(w: Writer, dims: str, device: str, shapes: Shapes) -> None:
+    """No launch indexes an array outside its size, which has a name or is among ``shapes``."""
     plan, sizes = w.plan, w.sizes
     launch = plan.extents.launch
 
     def length(name: str, axis: int) -> str:
-        return w.given_sizes(plan.slot(name))[axis]
+        return (shapes.get(name) or w.given_sizes(plan.slot(name)))[axis]
 
     def number(limit: Limit) -> str:
         if isinstance(limit.base, int):

@@ -98,5 +98,5 @@ def write_run(w: Writer) -> None:
         checks.check_handles(w, device)
         checks.describe(w, (*w.plan.given_arrays, *w.plan.fresh))
         dims = checks.write_launch_size(w)
-        checks.check_reach(w, dims, device)
+        checks.check_reach(w, dims, device, {})
         w.step.forward(w, dims, device)

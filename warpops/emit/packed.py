@@ -42,7 +42,12 @@ def _backward(w: Writer, device: str) -> None:
     checks.describe(w, (*plan.given_arrays, *plan.kept))
     made = [slot for slot in plan.fresh if not slot.saved]
     shapes = checks.shapes_of(w, made)
+    for slot in plan.cotangents:
+        if slot.name in shapes and callable(slot.shape):
+            checks.check_computed_as(w, slot, grad_name(w, slot), True, shapes[slot.name])
     dims = checks.write_launch_size(w)
+    if callable(plan.extents.launch):
+        checks.check_reach(w, dims, device, shapes)
     grads: dict[str, str] = {}
     for slot in plan.temporaries:
         if slot.name in shapes:

@@ -175,8 +175,8 @@ class OpPlan:
 
     @cached_property
     def runs_again(self) -> bool:
-        """The backward runs the forward's Python again, which has to come to the same."""
-        return self.kernel.program and self.gradient == "adjoint"
+        """The backward runs Python of the user's again, a program or what computes ``dim``: it has to come to the same."""
+        return self.gradient == "adjoint" and (self.kernel.program or callable(self.extents.launch))
 
     @cached_property
     def token(self) -> bool:

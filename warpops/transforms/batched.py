@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.callbacks import asked_for
+from ..arguments.callbacks import ask
 from ..effects import analyse
 from ..errors import SignatureError
 from ..kernel.signature import inspect_kernel
@@ -176,7 +176,7 @@ def _lifted_callable(
             if not parameter.struct:
                 given[parameter.name] = single(parameter.slots[0], given[parameter.name])
         try:
-            result = function(**asked_for(function, given))
+            result = ask(function, given)
             dims = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         except Exception as error:  # whatever the user's function raises, the loop raises it again, or doesn't
             raise UnbatchableError("a callable needs data, or failed") from error

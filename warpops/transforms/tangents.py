@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..arguments.callbacks import asked_for
+from ..arguments.callbacks import ask
 from ..calls.special import refuse_gradient
 from ..calls.ways import many
 from ..effects import Effects, analyse
@@ -288,7 +288,7 @@ def _own_arguments(function: Callable[..., Any], plan: OpPlan) -> Callable[..., 
     own = {p.name for p in plan.parameters}
 
     def call(**given: Any) -> Any:
-        return function(**asked_for(function, {name: value for name, value in given.items() if name in own}))
+        return ask(function, {name: value for name, value in given.items() if name in own})
 
     return call
 
