@@ -128,7 +128,7 @@ class Writer:
         self.given, self.named = self.names.given, self.names.give
         write_out(self.source, self.plan.small)
         setters_as_stores(self.source)
-        cast_unrolled(self.source, self.plan.loops)
+        self.types |= dict.fromkeys(cast_unrolled(self.source, self.plan.loops), wp.int32)
         states_by_value(self.source)
         self.texts += index_views(self.source)
         replace_builtins(self.source, self.plan.remainders)

@@ -54,15 +54,18 @@ def setters_as_stores(source: Source) -> None:
     Setters().visit(source.tree)
 
 
-def cast_unrolled(source: Source, run_time: Container[Place]) -> None:
+def cast_unrolled(source: Source, run_time: Container[Place]) -> set[str]:
     """Cast the variables of unrolled loops by way of an int: Warp makes the constant that such a variable is a float, and
-    the variable with it, wherever else it is used."""
+    the variable with it, wherever else it is used. Returns those: ints, though Warp had them floats in the end."""
+    found = set()
     loops = [n for n in nodes_of(source.tree.body) if isinstance(n, ast.For) and place(n) not in run_time]
     variables = names_in(loop.target for loop in loops)
     for call, called in source.calls():
         given = call.args[0] if len(call.args) == 1 else None
         if warp_types.is_float(called) and isinstance(given, ast.Name) and given.id in variables:
             call.args = [calling("int", given)]
+            found.add(given.id)
+    return found
 
 
 def states_by_value(source: Source) -> None:
