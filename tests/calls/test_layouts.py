@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import kernels
-from support import afresh, check_against, close, compiled, graph_count, leaf, ramp
+from support import afresh, check_against, close, compiled, graph_count, leaf, ramp, run_script
 
 VIEWS = {
     "dense": lambda b: b,
@@ -172,3 +172,25 @@ def test_an_output_is_dense_and_its_own():
     assert y.is_contiguous()
     assert y.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
     assert y.untyped_storage().nbytes() == y.numel() * 4
+
+
+NESTED = """
+import torch
+import kernels
+
+function = kernels.square_op if {of_op} else torch.compile(lambda x: 2.0 * x, backend="eager")
+for _ in range(3):
+    function(torch.ones(3))
+try:
+    function(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+except Exception:
+    print("alive")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_op", [False, True], ids=["PyTorch's", "an op's"])
+def test_a_guard_doesnt_survive_a_strided_nested_tensor(of_op, tmp_path):
+    """As README says; what PyTorch's own guard does is the reason."""
+    with pytest.raises(AssertionError, match=r"exit -\d"):
+        run_script(NESTED.format(of_op=of_op), tmp_path / "script.py")

@@ -306,3 +306,32 @@ def test_an_adjoint_that_cannot_be_built(powers, monkeypatch):
     for _ in range(2):
         with pytest.raises(GradientError, match=f"(?s){op.name}: .*power in another form .*: no such builtin"):
             op(x, 3).sum().backward()
+
+
+@wp.func
+def put(y: wp.array[wp.float64], i: int, v: wp.float64):
+    y[i] = v * v
+    return v * wp.float64(2.0)
+
+
+@wp.kernel
+def puts_inside(x: wp.array[wp.float64], y: wp.array[wp.float64], z: wp.array[wp.float64]):
+    i = wp.tid()
+    z[i] = put(y, i, x[i]) + wp.float64(1.0)
+
+
+@wp.kernel
+def puts_first(x: wp.array[wp.float64], y: wp.array[wp.float64], z: wp.array[wp.float64]):
+    i = wp.tid()
+    p = put(y, i, x[i])
+    z[i] = p + wp.float64(1.0)
+
+
+def test_a_function_that_stores_inside_of_an_expression():
+    x = torch.rand(3, dtype=torch.float64, requires_grad=True)
+    inside, first = (warp_op(kernel, "x[n] -> y[n], z[n]") for kernel in (puts_inside, puts_first))
+    with pytest.raises(GradientError, match="'put' writes to arrays, and is called inside of an expression"):
+        jvp(inside, (x,), (x,))
+    assert torch.autograd.gradcheck(inside, x)
+    assert torch.autograd.gradcheck(first, x, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(first, x)

@@ -25,6 +25,8 @@ from .statements import execute
 from .wholes import parameters_as_wholes
 
 _results: weakref.WeakKeyDictionary[Any, Effects] = weakref.WeakKeyDictionary()
+_launched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""The state of the module that a kernel was last launched in."""
 
 
 def analyse(kernel: Any) -> Effects:
@@ -57,6 +59,19 @@ def before_build(kernel: Any) -> None:
         return
     read = standing.analysed() or kernel
     standing.build(lambda: _alike(analyse(read), _analyse(read, code_of(read))))
+
+
+def before_launch(kernel: Any) -> None:
+    """A kernel is about to be launched by Warp itself, which builds it again where its module has changed.
+
+    Raises:
+        ArgumentError, ChangedError: as ``before_build``.
+    """
+    key, module = warp_source.definition(kernel), standing_of(kernel).module()
+    code = warp_source.build_state(module)
+    if code is None or _launched.get(key) is not code:
+        before_build(kernel)
+        _launched[key] = code
 
 
 def _alike(one: Any, other: Any) -> bool:

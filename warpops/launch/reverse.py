@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..effects.analysis import before_launch
 from ..errors import GradientError
 from ..private import locks, warp_code, warp_source, warp_types
 from ..rewrite.adjoint import AdjointKernel, make_adjoint
@@ -46,6 +47,7 @@ def load(title: str, kernel: Any, plan: AdjointPlan, device: Any, block_dim: int
     """
     made = adjoint_kernel(title, kernel, plan)
     try:
+        before_launch(made.kernel)
         warp_code.build(made.kernel, device, block_dim)
         if made.counts is not None:
             warp_code.build(made.counts, device, block_dim)

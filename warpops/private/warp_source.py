@@ -203,6 +203,11 @@ def parameters(function: Any) -> dict[str, Any]:
     return dict(function.input_types)
 
 
+def build_state(module: Any) -> Any:
+    """An object that is another one once Warp has marked a module modified; None where that can't be told."""
+    return getattr(module, "hashers", None)
+
+
 def max_unroll(kernel: Any) -> int:
     limit = module_options(kernel).get("max_unroll", wp.config.max_unroll)
     return int(limit) if isinstance(limit, int) else 16

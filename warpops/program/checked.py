@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import warp as wp
 
+from ..effects.analysis import before_launch
 from ..launch.checked import bounds_kernel, new_record, refuse_wrong, warn
 from ..private import warp_code
 
@@ -33,6 +34,7 @@ def launch_checked(op: str, original: Callable[..., Any], call: dict[str, Any], 
         result = original(**call)
         warn(title, kernel, made)
         return result
+    before_launch(made.kernel)
     record = new_record(torch.device(wp.device_to_torch(device)))
     elsewhere = device.is_cuda and call["stream"] is not current
     if elsewhere:

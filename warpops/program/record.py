@@ -11,6 +11,7 @@ import warp as wp
 
 from ..arguments.handle import check_unchanged, remember, stamp
 from ..effects import Effects
+from ..effects.analysis import before_launch
 from ..errors import GradientError, SignatureError
 from ..launch import switch
 from ..launch.kept import launch_kept
@@ -187,6 +188,7 @@ class Run(Watcher):
 
     def _launch(self, original: Any, call: dict[str, Any], given: dict[str, Any], uses: dict[str, Use] | None) -> Any:
         """The launch itself."""
+        before_launch(call["kernel"])
         if switch.scopes and not call["adjoint"]:
             return launch_checked(self.op, original, call, self.stream)
         result = original(**call)
