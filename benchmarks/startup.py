@@ -72,6 +72,8 @@ def kernel_{k}(x: wp.array[wp.vec3], index: wp.array[int], near: wp.array[float]
 """,
 ]
 
+WAYS = {"op": "warpops", "warp": "Warp alone", "function": "Function by hand", "custom_op": "custom_op by hand"}
+"""Of a first call. The third is the least that goes through PyTorch's autograd: a ``torch.autograd.Function`` of one launch."""
 FIRST = FORMS[0].format(k="first").replace("kernel_first", "first").replace("first.0", "0.5")
 
 
@@ -101,7 +103,8 @@ def decorating() -> list[float]:
 
 
 def first_of(who: str) -> list[float]:
-    """Seconds of the process to the end of the first call, and to that of the first backward: of an op, or by Warp alone."""
+    """Seconds of the process to the end of the first call, and to that of the first backward: by one of the
+    ``WAYS``."""
     from first_kernel import first
 
     count = 64
@@ -129,7 +132,50 @@ def first_of(who: str) -> list[float]:
         adjoints = {"adj_inputs": [x.grad for x in arrays[:2]], "adj_outputs": [arrays[2].grad]}
         wp.launch(first, **given, **adjoints, adjoint=True)
 
-    times = [*{"op": op, "warp": warp}[who](), time.process_time()]
+    def launch(*tensors: torch.Tensor, **adjoint: Any) -> None:
+        arrays = [wp.from_torch(tensor.detach(), requires_grad=False) for tensor in tensors]
+        wp.launch(first, dim=count, inputs=arrays[:2], outputs=arrays[2:], **adjoint)
+
+    def forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(a)
+        launch(a, b, out)
+        return out
+
+    def backward(a: torch.Tensor, b: torch.Tensor, grad: torch.Tensor) -> list[torch.Tensor]:
+        found = [torch.zeros_like(a), torch.zeros_like(b)]
+        adjoints = [wp.from_torch(tensor, requires_grad=False) for tensor in (*found, grad)]
+        launch(a, b, torch.empty_like(a), adj_inputs=adjoints[:2], adj_outputs=adjoints[2:], adjoint=True)
+        return found
+
+    def function() -> Iterator[float]:
+        class ByHand(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+                ctx.save_for_backward(a, b)
+                return forward(a, b)
+
+            @staticmethod
+            def backward(ctx: Any, grad: torch.Tensor) -> Any:
+                return tuple(backward(*ctx.saved_tensors, grad))
+
+        yield time.process_time()
+        result = ByHand.apply(a, b)
+        yield time.process_time()
+        result.backward(cotangent)
+
+    def custom_op() -> Iterator[float]:
+        made = torch.library.custom_op("by_hand::first", forward, mutates_args=())
+        gradients = torch.library.custom_op("by_hand::first_backward", backward, mutates_args=())
+        made.register_autograd(
+            lambda ctx, grad: tuple(gradients(*ctx.saved_tensors, grad)),
+            setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+        )
+        yield time.process_time()
+        result = made(a, b)
+        yield time.process_time()
+        result.backward(cotangent)
+
+    times = [*{"op": op, "warp": warp, "function": function, "custom_op": custom_op}[who](), time.process_time()]
     return [times[1] - times[0], times[2] - times[0]]
 
 
@@ -167,7 +213,7 @@ def measure(count: int, repeats: int) -> dict[str, Any]:
     gc.collect()
     gc.freeze()  # no process goes through what PyTorch and Warp hold
     decorate, imports, modules = [], [], []
-    first: dict[str, list[list[float]]] = {f"{who} {how}": [] for who in ("op", "warp") for how in ("builds", "loads")}
+    first: dict[str, list[list[float]]] = {f"{who} {how}": [] for who in WAYS for how in ("builds", "loads")}
     with tempfile.TemporaryDirectory() as name:
         folder, cache = Path(name), Path(name) / "cache"
         write_kernels(folder, count)
@@ -179,7 +225,7 @@ def measure(count: int, repeats: int) -> dict[str, Any]:
             imports.append(seconds)
         compiled = sum(file.is_file() for file in cache.rglob("*"))
         for turn in range(repeats):
-            for who in ("op", "warp"):
+            for who in WAYS:
                 for how in ("builds", "loads"):
                     first[f"{who} {how}"].append(apart(first_of, folder / f"{who}{turn}", who))
     return {
@@ -222,11 +268,15 @@ def main() -> int:
     rows = []
     for how in ("builds", "loads"):
         for k, what in enumerate(("first call", "first call and backward")):
-            ours, warps = ([seconds[k] for seconds in found["first"][f"{who} {how}"]] for who in ("op", "warp"))
-            ratios[how, what] = statistics.median(a / b for a, b in zip(ours, warps, strict=True))
-            middles = milliseconds(statistics.median(ours), statistics.median(warps))
-            rows.append([f"{what}, which {how} the kernel", *middles, f"{ratios[how, what]:.2f}"])
-    table("The first of an op, ms of the process", ["", "warpops", "Warp alone", "ratio"], rows)
+            times = {who: [seconds[k] for seconds in found["first"][f"{who} {how}"]] for who in WAYS}
+            of_warp = {
+                who: statistics.median(a / b for a, b in zip(seconds, times["warp"], strict=True))
+                for who, seconds in times.items()
+            }
+            ratios[how, what] = of_warp["op"]
+            rows.append([f"{what}, which {how} the kernel", *milliseconds(*map(statistics.median, times.values()))])
+            rows.append(["  of Warp alone", *(f"{ratio:.2f}" for ratio in of_warp.values())])
+    table("The first of an op, ms of the process", ["", *WAYS.values()], rows)
     if found["modules"]:
         print(f"\n  other modules that the import loads: {', '.join(found['modules'])}")
     bars = [
