@@ -111,3 +111,68 @@ def test_a_batched_gradient_asks_of_one_element(transform):
     x = torch.arange(5.0)
     close(transform(doubled)(x), torch.diag(torch.tensor([2.0, 2.0, 2.0, 0.0, 0.0])))
     close(torch.func.vmap(transform(doubled))(x.expand(3, 5))[1], torch.diag(torch.tensor([2.0, 2.0, 2.0, 0.0, 0.0])))
+
+
+@warp_op("x[n] -> y[n], extra", shapes={"extra": lambda x: x.shape[0] if now["size"] else 0}, dim="n", optional="extra")
+@wp.kernel
+def squares_and_cubes(x: Array, y: Array, extra: Array):
+    i = wp.tid()
+    y[i] = x[i] * x[i]
+    if extra:
+        extra[i] = x[i] * x[i] * x[i]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_second_derivative_of_what_came_to_be_left_out(late):
+    x = torch.arange(1.0, 5.0).requires_grad_()
+    loss = sum(y.sum() for y in squares_and_cubes(x))
+    now["size"] = 4 if late else 0
+    (g,) = torch.autograd.grad(loss, x, create_graph=True)
+    close(g, 2.0 * x + 3.0 * x**2)
+    now["size"] = 0
+    with pytest.raises(ArgumentError, match="its callable gives"):
+        torch.autograd.grad(g.sum(), x, retain_graph=True)
+    now["size"] = 4
+    close(torch.autograd.grad(g.sum(), x)[0], 2.0 + 6.0 * x)
+
+
+sizes: list[int] = []
+
+
+@warp_op("x[n] -> z", shapes={"z": lambda x: sizes.pop(0)}, dim="n")
+@wp.kernel
+def squares_in_turn(x: Array, z: Array):
+    i = wp.tid()
+    for k in range(z.shape[0]):
+        if k % x.shape[0] == i:
+            z[k] = x[i] * x[i]
+
+
+@pytest.mark.parametrize("first", [3, 7])
+def test_a_result_and_its_tangent_are_asked_for_once(first):
+    """Else the launch would store past the end of the smaller."""
+    x = torch.arange(1.0, 6.0)
+    want = x.repeat(2)[:first]
+    sizes[:] = [first, 5, 5]
+    z, tangent_z = squares_in_turn.tangent(x, tangent_x=torch.ones(5))
+    close(z, want**2)
+    close(tangent_z, 2.0 * want)
+    sizes[:] = [first, 5, 5]
+    z, tangent_z = torch.func.jvp(squares_in_turn, (x,), (torch.ones(5),))
+    close(z, want**2)
+    close(tangent_z, 2.0 * want)
+
+
+@warp_op("x[n] -> y", shapes={"y": lambda x: now["size"]}, dim="n", init=-1e30)
+@wp.kernel
+def largest(x: Array, y: Array):
+    i = wp.tid()
+    wp.atomic_max(y, i % 2, x[i])
+
+
+def test_the_tangent_of_a_maximum_has_the_size_that_it_has():
+    x = torch.tensor([3.0, 1.0, 2.0, 5.0], requires_grad=True)
+    now["size"] = 2
+    (g,) = torch.autograd.grad((largest(x) ** 2).sum(), x, create_graph=True)
+    now["size"] = 1
+    close(torch.autograd.grad(g.sum(), x)[0], torch.tensor([2.0, 0.0, 0.0, 2.0]))

@@ -220,10 +220,15 @@ def divisions(w: Writer, exprs: Iterable[Expr]) -> list[str]:
 def shapes_of(w: Writer, slots: Iterable[Slot]) -> Shapes:
     """The Warp shape of each fresh array as text, one expression per axis."""
     shapes: Shapes = {}
+    asked: dict[tuple[int, int], list[str]] = {}  # a callable once, for a result and its tangent
     for slot in slots:
         assert slot.shape is not None
         if callable(slot.shape):
-            shapes[slot.name] = [w.local(slot, str(axis)) for axis in range(slot.leaf.ndim)]
+            key = id(slot.shape), slot.leaf.ndim
+            if key in asked:
+                shapes[slot.name] = asked[key]
+                continue
+            shapes[slot.name] = asked[key] = [w.local(slot, str(axis)) for axis in range(slot.leaf.ndim)]
             w.text.add(f"{targets(shapes[slot.name])} = {w.ask(f'shape_of_{slot.name}', fresh_shape, slot, {})}")
         else:
             shapes[slot.name] = _computed(w, slot.shape)

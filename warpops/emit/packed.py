@@ -43,8 +43,9 @@ def _backward(w: Writer, device: str) -> None:
     made = [slot for slot in plan.fresh if not slot.saved]
     shapes = checks.shapes_of(w, made)
     for slot in plan.cotangents:
-        if slot.name in shapes and callable(slot.shape):
-            checks.check_computed_as(w, slot, grad_name(w, slot), True, shapes[slot.name])
+        if callable(slot.shape):
+            sizes = shapes.get(slot.name) or w.given_sizes(slot)
+            checks.check_computed_as(w, slot, grad_name(w, slot), True, sizes)
     dims = checks.write_launch_size(w)
     if callable(plan.extents.launch):
         checks.check_reach(w, dims, device, shapes)

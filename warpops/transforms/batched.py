@@ -120,12 +120,15 @@ def _declaration(plan: OpPlan, arrays: tuple[Slot, ...]) -> Declaration:
     left = tuple(Term(s.label, dims_of(s)) for s in plan.arrays if s.is_input)
     right: list[Term] = []
     shapes: list[tuple[str, Any]] = []
+    lifted: dict[int, Callable[..., Any]] = {}
     for slot in plan.result_slots:
         if slot.role == "inout":
             right.append(Term(slot.label, dims_of(slot)))
         elif callable(slot.shape):
             right.append(Term(slot.label))
-            shapes.append((slot.label, _lifted_callable(slot.shape, plan, batched)))
+            if id(slot.shape) not in lifted:
+                lifted[id(slot.shape)] = _lifted_callable(slot.shape, plan, batched)
+            shapes.append((slot.label, lifted[id(slot.shape)]))
         else:
             right.append(Term(slot.label, (size, *(slot.shape or ()))))
     scratch = []

@@ -227,6 +227,10 @@ def _declaration(
         | {*twins.values(), *plan.size_names, *plan.declaration.sizes}
     )
     dims = {s.name: _dims(s, taken, s.name in twins) for s in plan.arrays}
+    shape_of = {s.name: s.shape for s in plan.arrays}
+    for slot in plan.extremes:
+        if callable(slot.shape):  # it is given, so that it has sizes, which nobody asks for
+            shape_of[slot.name] = tuple(name(taken.fresh(f"{slot.name}_{k}")) for k in range(slot.leaf.ndim))
     mutated = frozenset(s.label for s in plan.mutated)
 
     def labels(slot: Slot, left_out: frozenset[str] = frozenset()) -> list[str]:
@@ -239,7 +243,8 @@ def _declaration(
     shapes: list[tuple[str, Any]] = []
     inits: list[tuple[str, str | float]] = []
     for slot in plan.arrays:
-        shape = None if callable(slot.shape) else slot.shape
+        shape = shape_of[slot.name]
+        shape = None if callable(shape) else shape
         if slot.label in extremes:
             left.append(Term(slot.label, shape))
         elif slot.is_input:
@@ -249,13 +254,15 @@ def _declaration(
                 raise TangentError("the shape of scratch is computed")
             scratch += [Term(label, shape) for label in labels(slot)]
     for slot in (*plan.result_slots, *plan.mutated):
+        shape = shape_of[slot.name]
+        asked = _own_arguments(shape, plan) if callable(shape) else None
         for label in labels(slot, dropped | extremes | mutated):
             if slot.changes:
                 right.append(Term(label, dims[slot.name]))
                 continue
-            if callable(slot.shape):
-                shapes.append((label, _own_arguments(slot.shape, plan)))
-            right.append(Term(label, None if callable(slot.shape) else slot.shape or ()))
+            if asked is not None:
+                shapes.append((label, asked))
+            right.append(Term(label, None if callable(shape) else shape or ()))
             inits.append((label, slot.init if label == slot.label or slot.init == "empty" else "zeros"))
     given = [label for slot in plan.inputs if slot.optional for label in labels(slot)]
     made = [label for slot in plan.arrays if slot.nullable for label in labels(slot)]
