@@ -8,7 +8,7 @@ import warp as wp
 
 import kernels
 from support import afresh, check_against, close, values_and_grads
-from warpops import ArgumentError, SignatureError, WarpOpError, warp_op
+from warpops import ArgumentError, SignatureError, WarpOpError, warp_op, warp_program
 
 
 @wp.kernel
@@ -422,6 +422,18 @@ def test_functions_that_are_no_kernels():
 
     with pytest.raises(SignatureError, match="and got arguments without a type: x"):
         warp_op(bare)
+
+    async def waits(x: wp.array[float], y: wp.array[float]):
+        y[wp.tid()] = x[wp.tid()]
+
+    def yields(x: wp.array[float], y: wp.array[float]):
+        yield x
+
+    for function in (waits, yields):
+        with pytest.raises(SignatureError, match=f"{function.__name__} is a generator or async"):
+            warp_op(function)
+        with pytest.raises(SignatureError, match=f"{function.__name__} is a generator or async"):
+            warp_program("x[n] -> y[n]")(function)
 
 
 @wp.kernel

@@ -115,12 +115,16 @@ class KernelSignature:
 
 
 def inspect_kernel(kernel: Any) -> KernelSignature:
-    """Parse a ``wp.Kernel``. Builds nothing.
+    """Parse a ``wp.Kernel``, or a program. Builds nothing.
 
     Raises:
-        SignatureError: an argument's type has no counterpart in PyTorch.
+        SignatureError: an argument's type has no counterpart in PyTorch; the function doesn't run when it is called.
     """
     function = kernel.func
+    if function.__code__.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        raise SignatureError(
+            f"{function.__name__} is a generator or async, and not run by a call: write a plain function"
+        )
     has_defaults = function.__defaults__ or function.__kwdefaults__
     parameters = inspect.signature(function).parameters if has_defaults else {}
     where = warp_source.source_location(kernel)
