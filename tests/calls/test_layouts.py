@@ -178,19 +178,17 @@ NESTED = """
 import torch
 import kernels
 
-function = kernels.square_op if {of_op} else torch.compile(lambda x: 2.0 * x, backend="eager")
 for _ in range(3):
-    function(torch.ones(3))
+    kernels.square_op(torch.ones(3))
 try:
-    function(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+    kernels.square_op(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
 except Exception:
     print("alive")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of_op", [False, True], ids=["PyTorch's", "an op's"])
-def test_a_guard_doesnt_survive_a_strided_nested_tensor(of_op, tmp_path):
-    """As README says; what PyTorch's own guard does is the reason."""
+def test_pytorchs_guard_doesnt_survive_a_strided_nested_tensor(tmp_path):
+    """As README says. A function that ``torch.compile`` made ends in the same way."""
     with pytest.raises(AssertionError, match=r"exit -\d"):
-        run_script(NESTED.format(of_op=of_op), tmp_path / "script.py")
+        run_script(NESTED, tmp_path / "script.py")
