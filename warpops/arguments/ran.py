@@ -61,7 +61,7 @@ def check_ran(op: str, before: Ran | None) -> None:
     now = _latest.ran
     if before is now or before is None or now is None or before == now:
         return
-    if {title for title, _ in (*before, *now)} == {ASKED}:
+    if before and now and {title for title, _ in (*before, *now)} == {ASKED}:
         (_, gave), (_, gives) = before[0], now[0]
         again = f"asks {ASKED} again, which gave {dict(gave)} in the forward, and gives {dict(gives)} now"
     else:
